@@ -9,9 +9,9 @@
 //!   peers' batches, ends of checks and actions, ticks, operators' orders, generations
 //!                                   |  event
 //!                                   v
-//!          engine.rs  routes: local change objects by direct call, others by peers.rs
+//!          engine.rs  routes: local change objects by direct call, others by engine/peers.rs
 //!             |  object/  one change object: asking side, granting side, target, activity
-//!             |  adopt.rs a new generation against the present state;  recover.rs  records to state
+//!             |  engine/  switching, departures, absent objects, recovery, reports
 //!                                   |  effects
 //!                                   v
 //!               1 persist records      2 send items       3 run checks and actions
@@ -19,37 +19,33 @@
 //!
 //! Read `event.rs` (all inputs) and `effect.rs` (all outputs) first, then `object/decide.rs`, which is the protocol.
 
-mod adopt;
-mod bounds;
+mod absent;
 mod bundle;
 pub mod canonical;
-mod departed;
 mod departures;
 pub mod effect;
 pub mod engine;
 pub mod event;
-mod fenced;
+mod faults;
 pub mod grants;
 pub mod guard;
-mod incarnations;
-pub mod invariants;
-mod justify;
-mod limit;
+mod justification;
+mod limits;
 mod mail;
 mod names;
 mod object;
+mod objects;
+mod output;
 mod peers;
 pub mod record;
-mod recover;
 mod repeat;
-mod report;
-mod rest;
 mod room;
 pub mod route;
 pub mod sim;
 mod spec;
 pub mod switch;
 pub mod time;
+mod timers;
 
 #[cfg(test)]
 mod departed_test;
@@ -57,8 +53,6 @@ mod departed_test;
 mod departures_test;
 #[cfg(test)]
 mod fenced_test;
-#[cfg(test)]
-mod incarnations_test;
 #[cfg(test)]
 mod lapse_test;
 #[cfg(test)]
@@ -72,10 +66,9 @@ mod wakeup_test;
 
 pub use bundle::AnyBundle;
 pub use effect::{Effects, Run};
-pub use engine::{Engine, Faults};
+pub use engine::{ActiveObjects, Engine, RestartInput, Stops, invariants};
 pub use event::{Event, KnownAskers, Order};
-pub use justify::Unjustified;
+pub use faults::Faults;
+pub use justification::Unjustified;
 pub use record::{Durable, Record};
-pub use recover::RestartInput;
-pub use report::{ActiveObjects, Stops};
 pub use time::Time;

@@ -20,6 +20,11 @@ pub(crate) struct CobRef(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostRef(pub(crate) u32);
 
+impl HostRef {
+    /// This host: the first mentioned.
+    pub(crate) const HERE: Self = Self(0);
+}
+
 /// A mentioned state of any kind. `Option<StateId>` takes no extra room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StateId(NonZeroU32);
@@ -52,6 +57,23 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    /// The names of a daemon of this host.
+    pub(crate) fn new(here: &HostName) -> Self {
+        let mut names = Self::default();
+        names.host(here);
+        names
+    }
+
+    /// The name of this host.
+    pub(crate) fn here(&self) -> &HostName {
+        self.host_name(HostRef::HERE)
+    }
+
+    /// It is a change object of this host.
+    pub(crate) fn is_here(&self, r: CobRef) -> bool {
+        self.host_of(r) == HostRef::HERE
+    }
+
     pub(crate) fn cob(&mut self, id: &CobId) -> CobRef {
         if let Some(r) = self.find_cob(id) {
             return r;

@@ -24,10 +24,10 @@ use cob_types::{
 use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
+use crate::engine::RestartInput;
+use crate::engine::invariants;
 use crate::event::{ActionOutcome, CheckOutcome, Event};
-use crate::invariants;
 use crate::record::{Body, Durable, HeldLock, Note};
-use crate::recover::RestartInput;
 use crate::time::{Span, Time};
 
 /// The fingerprint of all contents, unless a test sets another.

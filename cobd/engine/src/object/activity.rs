@@ -74,7 +74,7 @@ impl Object {
         if self.state_on_record().is_none() {
             self.since = cx.now;
         }
-        cx.out.runs.push(Run::Check { cob: cx.names.cob_id(self.me).clone(), job });
+        cx.out.run(Run::Check { cob: cx.names.cob_id(self.me).clone(), job });
     }
 
     /// Starts the periodic check when it is due. The state stays known meanwhile; only transitions wait.
@@ -220,7 +220,7 @@ impl Object {
         };
         self.left_under.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
-        cx.out.runs.push(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
+        cx.out.run(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
         self.activity = Activity::Acting(Action::new(job, hop));
         self.last = Some(LastAction { from: from.0, to: to.0, attempt, since: cx.now });
         self.since = cx.now;

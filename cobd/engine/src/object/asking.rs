@@ -46,6 +46,17 @@ impl Object {
         self.lose(at);
     }
 
+    /// Its grantor confirms a lock of an earlier incarnation, or does not know it.
+    pub(crate) fn judge_restored(&mut self, asked: CobRef, stands: bool) {
+        if let Ok(at) = self.lock_ix(asked) {
+            if stands {
+                self.locks[at].confirmed = true;
+            } else {
+                self.lose(at);
+            }
+        }
+    }
+
     /// A held lock turned out to be invalid.
     pub(crate) fn lose(&mut self, at: usize) {
         self.locks[at].recalled = true;

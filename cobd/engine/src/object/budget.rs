@@ -18,12 +18,10 @@
 //! of every holder has returned, each from a member that waits for a token, these members get tokens beyond the number,
 //! and the history says so.
 
-use std::collections::BTreeMap;
-
 use thin_vec::ThinVec;
 
-use crate::engine::Faults;
-
+use crate::faults::Faults;
+use crate::limits::TokenLimits;
 use crate::names::{CobRef, Names};
 use crate::object::decide::{Need, Scratch};
 use crate::object::target::Aim;
@@ -127,16 +125,14 @@ impl Object {
 
     /// Its number of tokens, as a budget: the number of the model, or an operator's.
     fn at_most(&self, cx: &Cx<'_>) -> Option<u32> {
-        let limit = cx.tokens.get(&self.me).copied().unwrap_or(u32::MAX);
-        let raised = cx.raised.get(&self.me).copied();
-        self.spec.at_most.map(|at_most| raised.unwrap_or(at_most).min(limit))
+        self.spec.at_most.map(|at_most| cx.tokens.of(self.me, at_most))
     }
 
     /// A budget with a failed holder: the rollout stops there, even with tokens left, until an operator sets their
     /// number.
-    pub(crate) fn is_stopped(&self, raised: &BTreeMap<CobRef, u32>, faults: &Faults) -> bool {
+    pub(crate) fn is_stopped(&self, tokens: &TokenLimits, faults: &Faults) -> bool {
         let has_failed = |r: &Request| r.granted.is_some() && r.failed;
-        let stops = !raised.contains_key(&self.me) && !faults.failed_give_tokens_back();
+        let stops = !tokens.raised().contains_key(&self.me) && !faults.failed_give_tokens_back();
         self.spec.at_most.is_some() && stops && self.requests.iter().any(|r| has_failed(r))
     }
 
@@ -145,7 +141,7 @@ impl Object {
     pub(super) fn choose(&mut self, cx: &Cx<'_>, waiting: &mut Vec<usize>) {
         let Some(at_most) = self.at_most(cx).filter(|_| !cx.faults.gives_any_number()) else { return };
         let given = self.requests.iter().filter(|r| r.granted.is_some()).count();
-        let stopped = self.is_stopped(cx.raised, cx.faults);
+        let stopped = self.is_stopped(cx.tokens, cx.faults);
         let mut left = if stopped { 0 } else { (at_most as usize).saturating_sub(given) };
         let by_rank = |a: &Request, b: &Request| a.rank.cmp(&b.rank).then_with(|| cx.names.cmp(a.asker, b.asker));
         waiting.sort_by(|a, b| by_rank(&self.requests[*a], &self.requests[*b]));

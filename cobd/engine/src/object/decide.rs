@@ -582,7 +582,7 @@ impl Object {
         let aim = self.aim(cx, state, None);
         if cx.limited {
             self.view.limited = true;
-            cx.out.ready.push((self.me, self.goal_rank(cx, aim.target, aim)));
+            cx.out.ready(self.me, self.goal_rank(cx, aim.target, aim));
             return;
         }
         let me = (self.me, self.spec.kind.id(state));

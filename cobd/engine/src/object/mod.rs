@@ -50,7 +50,6 @@ mod rests_test;
 #[cfg(test)]
 mod stop_test;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
 use cob_types::cob::Fingerprint;
@@ -68,12 +67,13 @@ pub(crate) use timers::has_waited_since;
 
 use cob_types::status::Stopped;
 
-use crate::effect::Run;
-use crate::engine::Faults;
+use crate::faults::Faults;
+use crate::limits::TokenLimits;
 use crate::mail::{Asked, Mail, Msg};
-use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::peers::{Peer, folder_of};
-use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord, Record};
+use crate::names::{CobRef, Names, StateId};
+use crate::output::Output;
+use crate::peers::Peers;
+use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord};
 use crate::repeat::Repeat;
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::Time;
@@ -125,12 +125,6 @@ pub(crate) struct Object {
     pub(crate) seen_ahead: bool,
     /// The time of the last change of state or activity.
     pub(crate) since: Time,
-    /// The earliest wake-up that the engine has noted for it.
-    pub(crate) scheduled: Time,
-    /// It is in the engine's queue.
-    pub(crate) dirty: bool,
-    /// It is in the engine's set of active change objects.
-    pub(crate) restless: bool,
     /// The findings of the last decision; for probes and reports.
     pub(crate) view: View,
 }
@@ -328,69 +322,45 @@ impl Lock {
     }
 }
 
-/// The output of a change object.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Out {
-    pub(crate) mail: VecDeque<Mail>,
-    /// Records that [`Engine::handle`](crate::Engine::handle) has not signed yet.
-    pub(crate) records: Vec<Record>,
-    pub(crate) runs: Vec<Run>,
-    /// The change objects that could start, with the ranks of their goals, if a limit decides.
-    pub(crate) ready: Vec<(CobRef, Rank)>,
-}
-
-impl Out {
-    /// Adds a record; its time and generation are set at the end of the tick.
-    pub(crate) fn record(&mut self, body: Body) {
-        let (at, generation) = (Time(0), GenerationNumber(0));
-        self.records.push(Record { at, lamport: 0, generation, body, by: None });
-    }
-}
-
 /// The parts of the daemon that a change object may see, and its output.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Time,
     pub(crate) names: &'a Names,
-    pub(crate) here: HostRef,
     pub(crate) generation: GenerationNumber,
     pub(crate) paused: bool,
     /// This host is switching to an older generation than the active one.
     pub(crate) goes_back: bool,
     /// An action starts only when the limit allows it.
     pub(crate) limited: bool,
-    /// Budgets of this host with an operator's token limit.
-    pub(crate) tokens: &'a BTreeMap<CobRef, u32>,
-    pub(crate) peers: &'a [Peer],
-    /// Budgets of this host with an operator's token number until the next generation.
-    pub(crate) raised: &'a BTreeMap<CobRef, u32>,
+    /// Operators' numbers of tokens of budgets of this host.
+    pub(crate) tokens: &'a TokenLimits,
+    pub(crate) peers: &'a Peers,
     /// The number of change objects of this host outside their desired states.
     pub(crate) unsettled: usize,
     /// The recently sent narrow probes.
     pub(crate) probing: &'a mut probe::Probing,
     /// The number of activations in this incarnation.
     pub(crate) activations: u64,
-    /// The start of this incarnation, first half of every number.
-    pub(crate) start: u32,
-    /// Second half of the last number given out.
-    pub(crate) counter: &'a mut u64,
+    /// The last number given out.
+    pub(crate) number: &'a mut Number,
     pub(crate) faults: &'a Faults,
-    pub(crate) out: &'a mut Out,
+    pub(crate) out: &'a mut Output,
     pub(crate) scratch: &'a mut decide::Scratch,
 }
 
 impl Cx<'_> {
     /// The state folder that the host of a change object uses, as far as its daemon has said.
     pub(crate) fn folder_of(&self, cob: CobRef) -> Option<u64> {
-        folder_of(self.peers, self.names.host_of(cob))
+        self.peers.folder_of(self.names.host_of(cob))
     }
 
     pub(crate) fn number(&mut self) -> Number {
-        *self.counter += 1;
-        Number { start: self.start, counter: *self.counter }
+        self.number.counter += 1;
+        *self.number
     }
 
     pub(crate) fn post(&mut self, from: CobRef, to: CobRef, msg: Msg) {
-        self.out.mail.push_back(Mail { from, to, msg });
+        self.out.post(Mail { from, to, msg });
     }
 
     pub(crate) fn record(&mut self, body: Body) {
@@ -403,7 +373,7 @@ impl Cx<'_> {
     }
 
     pub(crate) fn is_here(&self, cob: CobRef) -> bool {
-        self.names.host_of(cob) == self.here
+        self.names.is_here(cob)
     }
 }
 
@@ -436,9 +406,6 @@ impl Object {
             stopped: None,
             seen_ahead: false,
             since: now,
-            scheduled: Time::NEVER,
-            dirty: false,
-            restless: false,
             view: View::default(),
         }
     }
@@ -540,9 +507,40 @@ impl Object {
             && request.set.contains(&self.spec.kind.id(self.spec.kind.pre_remove))
     }
 
+    /// In its preferred state, not about to leave it, without a running change. An observed change object has converged
+    /// as soon as its state is known.
+    pub(crate) fn is_settled(&self) -> bool {
+        let there = self.state == Some(self.prefers()) && self.view.target == self.state;
+        (there || self.spec.observe && self.state.is_some())
+            && !self.acting()
+            && self.lifecycle == Lifecycle::Present
+            && !self.failed
+            && self.troubles.check_failures < CHECKS_UNTIL_FAILED
+    }
+
+    /// It is in its preferred state, has no requests in either direction, and no pending data: a further decision, or a
+    /// generation that does not change it, has no effect.
+    pub(crate) fn is_idle(&self) -> bool {
+        let home = Some(self.spec.preferred);
+        self.state == home
+            && self.view == View { target: home, ..View::default() }
+            && matches!(self.activity, Activity::Idle)
+            && self.lifecycle == Lifecycle::Present
+            && self.stopped.is_none()
+            && !(self.failed || self.ordered)
+            && self.requests.is_empty()
+            && self.locks.is_empty()
+            && self.given_back.is_empty()
+            && self.resend == Repeat::default()
+            && (self.troubles.failures, self.troubles.check_failures, self.troubles.retry_at) == (0, 0, Time(0))
+            && self.livelock.is_slack()
+            && self.probe.is_idle()
+            && self.watch == Watch::default()
+    }
+
     /// It has departed: in its pre-remove state, idle, with no grant of another state out. A kept change object departs
     /// with no grant out at all: the next generation may have it again, and then it knows of no grant.
-    pub(crate) fn is_final(&self) -> bool {
+    pub(crate) fn has_departed(&self) -> bool {
         let home = self.home();
         let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
         let there = self.state == Some(home) && matches!(self.activity, Activity::Idle);

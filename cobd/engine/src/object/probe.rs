@@ -181,7 +181,7 @@ impl ProbeState {
     }
 
     /// There is no data to forget.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let Kept { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
         *at == Time::NEVER && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
     }

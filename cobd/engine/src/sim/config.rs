@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cob_types::status::{Trouble, Wait};
 use cob_types::{CobId, StateName};
 
-use crate::engine::Faults;
+use crate::faults::Faults;
 use crate::time::{Span, Time};
 
 /// The span in which messages without progress are counted.

@@ -2,7 +2,7 @@
 //! batches, hosts that crash and restart, actions that fail.
 //!
 //! All random choices come from a seed, so a run replays exactly. After every event each touched engine is checked
-//! ([`crate::invariants`]), and so is the *world itself*: the real state of every change object and the running
+//! ([`crate::engine::invariants`]), and so is the *world itself*: the real state of every change object and the running
 //! actions, independent of the engines' beliefs. The safety invariant is stated on the world.
 
 mod config;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use cob_types::{Bundle, CobId, HostName, StateName, SwitchOrder};
 
 use crate::canonical::{Form, Places};
-use crate::engine::Faults;
+use crate::faults::Faults;
 use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, StepKind};
 use crate::sim::scene::Scene;
 use crate::sim::switching::{Bundles, Orders};

@@ -17,7 +17,7 @@ use crate::time::Time;
 /// The invalid numbers of another host.
 pub(crate) struct Over<'a> {
     /// The current incarnation of the host.
-    pub(crate) life: Incarnation,
+    pub(crate) incarnation: Incarnation,
     /// The host has another state folder than its numbers have, or an operator has fenced it.
     pub(crate) replaced: bool,
     /// Numbers of earlier incarnations that still count: dependent, depended-on, number.
@@ -27,12 +27,13 @@ pub(crate) struct Over<'a> {
 impl Over<'_> {
     /// The number of this request is invalid by itself, or is on record as a number of another state folder.
     fn has_request(&self, asked: CobRef, request: &Request) -> bool {
-        request.folder.is_some_and(|folder| folder != self.life.id) || self.has(request.asker, asked, request.number)
+        request.folder.is_some_and(|folder| folder != self.incarnation.id)
+            || self.has(request.asker, asked, request.number)
     }
 
     fn has(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
         // A number above the present start is of another state folder: this daemon has restarted since.
-        let other = self.replaced || number.start != self.life.start;
+        let other = self.replaced || number.start != self.incarnation.start;
         other && !self.kept.contains(&(asker, asked, number))
     }
 }
@@ -41,17 +42,17 @@ impl Engine {
     /// Forgets the entries under invalid numbers of a host: requests and their grants, also of change objects that have
     /// departed or are not there yet. For a replaced host it also forgets its change objects' releases and the probes
     /// that they have sent.
-    pub(crate) fn forget_numbers(&mut self, host: HostRef, over: &Over<'_>, now: Time) {
+    pub(super) fn forget_numbers(&mut self, host: HostRef, over: &Over<'_>, now: Time) {
         let is_stale = |(cob, r): &(CobRef, &Request)| self.names.host_of(r.asker) == host && over.has_request(*cob, r);
-        let stale: Vec<_> = self.left.iter().filter(is_stale).map(|(cob, r)| (r.asker, cob)).collect();
+        let stale: Vec<_> = self.absent.grants().filter(is_stale).map(|(cob, r)| (r.asker, cob)).collect();
         for (asker, cob) in stale {
-            self.forget_left(cob, asker);
+            self.forget_grant_of_departed(cob, asker);
         }
-        let Self { early, names, .. } = self;
-        early.retain(|(asked, asker), mail| {
-            names.host_of(*asker) != host || mail.number().is_none_or(|number| !over.has(*asker, *asked, number))
+        self.absent.retain_early(|mail| {
+            let is_over = |number| over.has(mail.from, mail.to, number);
+            self.names.host_of(mail.from) != host || !mail.number().is_some_and(is_over)
         });
-        for asked in self.peer(host).asked.clone() {
+        for asked in self.peers.at(host).asked.clone() {
             self.with(asked, now, |o, cx| o.forget_numbers_of(cx, host, over));
         }
         if over.replaced {
@@ -60,17 +61,16 @@ impl Engine {
     }
 
     fn forget_probes_of(&mut self, host: HostRef) {
-        let Self { slots, names, .. } = self;
-        for object in slots.iter_mut().flatten() {
-            object.probe.forget_seen(|initiator| names.host_of(initiator) == host);
+        for object in self.objects.iter_mut() {
+            object.probe.forget_seen(|initiator| self.names.host_of(initiator) == host);
         }
     }
 
     /// The host has lost its grants: check the dependent change objects.
-    pub(crate) fn lose_locks_of(&mut self, host: HostRef) {
-        let dependents = self.peers.get(host.0 as usize).map(|peer| peer.dependents.clone()).unwrap_or_default();
+    pub(super) fn lose_locks_of(&mut self, host: HostRef) {
+        let dependents = self.peers.get(host).map(|peer| peer.dependents.clone()).unwrap_or_default();
         for cob in dependents {
-            if let Some(object) = self.slot(cob).and_then(|slot| self.slots[slot].as_mut()) {
+            if let Some(object) = self.objects.get_mut(cob) {
                 for at in 0..object.locks.len() {
                     let lock = &object.locks[at];
                     if lock.held.is_some() && self.names.host_of(lock.asked) == host {
@@ -78,7 +78,7 @@ impl Engine {
                     }
                 }
             }
-            self.touch(cob);
+            self.objects.touch(cob);
         }
     }
 }
@@ -95,3 +95,7 @@ impl Object {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "incarnations_test.rs"]
+mod tests;

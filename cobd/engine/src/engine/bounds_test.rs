@@ -66,7 +66,7 @@ fn what_is_taken_out_of_a_batch_is_counted() {
     assert_eq!(lies, batch(0, vec![going(1_795_000_000)]));
     // The engine does not rely on the daemon for it.
     engine.handle(Event::Received(batch(0, all(u64::MAX, 0))), NOW);
-    assert_eq!(engine.turn, 0);
+    assert_eq!(engine.turn(), 0);
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Engine {
             impossible += 1;
         }
         let all = batch.items.len();
-        let most = turn(now).max(self.turn);
+        let most = turn(now).max(self.departures.epoch());
         batch.items.retain(|item| !matches!(item, Item::AskFinal(of) | Item::Final(of) if of.turn > most));
         impossible += all - batch.items.len();
         for item in &mut batch.items {

@@ -8,61 +8,39 @@
 use std::collections::BTreeSet;
 
 use cob_types::message::Values;
-use cob_types::{CobId, HostName, Incarnation};
+use cob_types::{HostName, Incarnation};
 
 use crate::engine::Engine;
-use crate::incarnations::Over;
+use crate::engine::incarnations::Over;
 use crate::mail::{Asked, Granted, Mail, Msg};
-use crate::names::{CobRef, HostRef};
+use crate::names::HostRef;
 use crate::object::{Lock, shared};
 use crate::record::{Body, OrderRecord};
 use crate::time::Time;
 
 impl Engine {
     /// An operator declares that the host will not come back as it was.
-    pub(crate) fn fence(&mut self, host: &HostName, now: Time) {
+    pub(super) fn fence(&mut self, host: &HostName, now: Time) {
         let named = self.names.host(host);
-        let peer = self.peer(named);
-        // If the host has been silent since an earlier fence, the incarnation fenced then stays fenced.
-        let life = peer.life.take().or(peer.fenced);
-        peer.fenced = life;
-        peer.off = true;
-        let dependents = peer.dependents.clone();
-        peer.restored.clear();
-        self.out.record(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
-        let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
-        self.forget_numbers(named, &Over { life: any, replaced: true, kept: &BTreeSet::new() }, now);
+        let peer = self.peers.at(named);
+        let (fenced, dependents) = (peer.fence(), peer.dependents.clone());
+        self.out.record(Body::Ordered(OrderRecord::Fence(host.clone(), fenced)));
+        let incarnation = fenced.unwrap_or(Incarnation { id: 0, start: u32::MAX });
+        self.forget_numbers(named, &Over { incarnation, replaced: true, kept: &BTreeSet::new() }, now);
         self.justification.forget_waiting(named);
-        let Self { left, names, .. } = self;
-        left.forget_given_back(|cob| names.host_of(cob) == named);
+        self.absent.forget_releases(|cob| self.names.host_of(cob) == named);
         for cob in dependents {
             self.with(cob, now, |o, cx| o.given_back.retain(|(asked, _)| cx.names.host_of(*asked) != named));
         }
         // Other hosts release the locks under its grants as well, and no daemon there honours these grants.
         self.lose_locks_of(named);
         self.repeat_to(named, now);
-        self.declare_departed(named, now);
-    }
-
-    /// The departures of a fenced host that this host has asked about count as announced.
-    pub(crate) fn declare_departed(&mut self, host: HostRef, now: Time) {
-        let question = self.going.as_ref().and_then(|going| going.questions.get(&host));
-        let awaited: Vec<CobRef> = question.map_or_else(Vec::new, |question| question.cobs.iter().copied().collect());
-        let awaited: Vec<CobId> = awaited.into_iter().map(|cob| self.names.cob_id(cob).clone()).collect();
-        for cob in awaited {
-            self.declare_final(cob, now);
-        }
-    }
-
-    /// The fenced hosts among `hosts`, whose departures are awaited.
-    pub(crate) fn fenced_among(&self, hosts: &[HostRef]) -> Vec<HostRef> {
-        let is_off = |host: &HostRef| self.peers.get(host.0 as usize).is_some_and(|peer| peer.off);
-        hosts.iter().copied().filter(is_off).collect()
+        self.declare_all_departed(named, now);
     }
 
     /// A fenced host sends messages again: it does not know the grants given in its name.
-    pub(crate) fn lose_locks_in_its_place(&mut self, host: HostRef, now: Time) {
-        for cob in self.peer(host).dependents.clone() {
+    pub(super) fn lose_locks_in_its_place(&mut self, host: HostRef, now: Time) {
+        for cob in self.peers.at(host).dependents.clone() {
             self.with(cob, now, |o, cx| {
                 let in_its_place =
                     |l: &Lock| cx.names.host_of(l.asked) == host && l.held.is_some() && l.rank.phase.is_departure();
@@ -74,9 +52,8 @@ impl Engine {
     }
 
     /// Answers in place of a fenced host a request for a departure and a release, which the host cannot acknowledge.
-    pub(crate) fn answer_for_fenced(&self, mail: &Mail) -> Option<Mail> {
-        let host = self.names.host_of(mail.to);
-        if !self.peers.get(host.0 as usize).is_some_and(|peer| peer.off) {
+    pub(super) fn answer_for_fenced(&self, mail: &Mail) -> Option<Mail> {
+        if !self.peers.is_off(self.names.host_of(mail.to)) {
             return None;
         }
         let msg = match &mail.msg {

@@ -38,6 +38,11 @@ pub enum Stops {
 }
 
 impl Engine {
+    /// The number of change objects of this host.
+    pub(super) fn object_count(&self) -> usize {
+        self.active.as_ref().map_or(0, |active| active.bundle.len())
+    }
+
     /// Whether this check is under way, or about to start.
     #[must_use]
     pub fn awaits_check(&self, cob: &CobId, check: Number) -> bool {
@@ -47,7 +52,7 @@ impl Engine {
     /// The check of this change object that is under way, or about to start.
     #[must_use]
     pub fn check_of(&self, cob: &CobId) -> Option<Number> {
-        match self.object(self.names.find_cob(cob)?)?.activity {
+        match self.objects.get(self.names.find_cob(cob)?)?.activity {
             Activity::Checking { job } => Some(job),
             Activity::Idle | Activity::Acting(_) => None,
         }
@@ -56,7 +61,7 @@ impl Engine {
     /// Every change object of this host, by id.
     #[must_use]
     pub fn status(&self, now: Time) -> Vec<CobStatus> {
-        self.status_of_all(self.objects(), now).collect()
+        self.status_of_all(self.objects.iter(), now).collect()
     }
 
     /// Sorts references, because a status is large.
@@ -78,10 +83,10 @@ impl Engine {
         let mut waiters = 0;
         // A budget with waiting members reports its holders.
         let is_drained = |id: &CobId| {
-            self.names.find_cob(id).and_then(|cob| self.object(cob)).is_some_and(|budget| budget.view.drained)
+            self.names.find_cob(id).and_then(|cob| self.objects.get(cob)).is_some_and(|budget| budget.view.drained)
         };
         let is_told = |cob: &CobStatus| !is_nothing_to_tell(cob) || is_drained(&cob.id);
-        for cob in self.status_of_all(self.restless(), now).filter(is_told) {
+        for cob in self.status_of_all(self.objects.active(), now).filter(is_told) {
             let is_one_of_many = cob.only_waits() || cob.is_looked_at();
             waiters += usize::from(is_one_of_many);
             if is_one_of_many && waiters > most_waiting {
@@ -97,48 +102,44 @@ impl Engine {
     /// Whether it has to leave its state, and no transition leads to the target.
     #[must_use]
     pub fn is_in_dead_end(&self, cob: &CobId) -> bool {
-        self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(is_in_dead_end)
+        self.names.find_cob(cob).and_then(|cob| self.objects.get(cob)).is_some_and(is_in_dead_end)
     }
 
     /// Whether the state of a change object is known.
     #[must_use]
     pub fn is_known(&self, cob: &CobId) -> bool {
-        self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(|o| o.state.is_some())
+        self.names.find_cob(cob).and_then(|cob| self.objects.get(cob)).is_some_and(|o| o.state.is_some())
     }
 
     /// All change objects that have failed since then.
     pub fn given_up(&self, since: Time) -> impl Iterator<Item = CobId> {
         let failed = move |o: &&Object| o.failed && o.since >= since;
-        self.restless().filter(failed).map(|o| self.names.cob_id(o.me).clone())
+        self.objects.active().filter(failed).map(|o| self.names.cob_id(o.me).clone())
     }
 
     /// All change objects that have come to [no exit state](Self::is_in_dead_end) since then.
     pub fn dead_ends(&self, since: Time) -> impl Iterator<Item = CobId> {
         let come = move |o: &&Object| o.since >= since && is_in_dead_end(o);
-        self.restless().filter(come).map(|o| self.names.cob_id(o.me).clone())
+        self.objects.active().filter(come).map(|o| self.names.cob_id(o.me).clone())
     }
 
     /// The status of a change object.
     #[must_use]
     pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
-        let object = self.object(self.names.find_cob(cob)?)?;
+        let object = self.objects.get(self.names.find_cob(cob)?)?;
         Some(self.object_status(object, now))
     }
 
     /// The departures that keep this host from activating its next generation, by id.
     #[must_use]
     pub fn switch_waits(&self) -> Vec<SwitchWait> {
-        let Some(going) = &self.going else { return Vec::new() };
-        let since_ns = going.since.0;
+        let Some(pending) = &self.departures.pending else { return Vec::new() };
+        let since_ns = pending.since.0;
         let wait = |cob, asked| SwitchWait { cob: self.names.cob_id(cob).clone(), since_ns, asked };
-        let is_open = |cob: &&crate::names::CobRef| {
-            self.object(**cob).is_some_and(|o| !o.lifecycle.is_departed() || !o.is_final())
-        };
-        let own = going.leaving.iter().filter(is_open).map(|cob| wait(*cob, 0));
-        let away = going
-            .questions
-            .values()
-            .flat_map(|q| q.cobs.iter().map(move |c| wait(*c, u64::from(q.repeat.times()) + 1)));
+        let is_open =
+            |cob: &&CobRef| self.objects.get(**cob).is_some_and(|o| !o.lifecycle.is_departed() || !o.has_departed());
+        let own = pending.departing.iter().filter(is_open).map(|cob| wait(*cob, 0));
+        let away = pending.questions().flat_map(|(_, cobs, asked)| cobs.iter().map(move |c| wait(*c, asked)));
         let mut all: Vec<_> = own.chain(away).collect();
         all.sort_by(|a, b| a.cob.cmp(&b.cob));
         all
@@ -156,8 +157,8 @@ impl Engine {
             (None, Some(_)) if r.lapsed => Some(lapse(of, r.asker, r.since, InvalidGrantCause::Drift)),
             (None, Some(_) | None) => None,
         };
-        let mut all: Vec<InvalidGrant> = self.left.iter().filter_map(|(of, r)| own(of, r)).collect();
-        for o in self.restless() {
+        let mut all: Vec<InvalidGrant> = self.absent.grants().filter_map(|(of, r)| own(of, r)).collect();
+        for o in self.objects.active() {
             all.extend(o.requests.iter().filter_map(|r| own(o.me, r)));
             all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed()?, InvalidGrantCause::Told))));
         }
@@ -172,13 +173,13 @@ impl Engine {
     #[must_use]
     pub fn stopped(&self) -> BTreeMap<CobId, Stopped> {
         let stopped = |o: &Object| Some((self.names.cob_id(o.me).clone(), o.stopped.as_deref()?.clone()));
-        self.restless().filter_map(stopped).collect()
+        self.objects.active().filter_map(stopped).collect()
     }
 
     /// Whether an order can stop this change object; `None`: it is not here.
     #[must_use]
     pub fn stops(&self, cob: &CobId) -> Option<Stops> {
-        let object = self.object(self.names.find_cob(cob)?)?;
+        let object = self.objects.get(self.names.find_cob(cob)?)?;
         Some(match object.spec.kind.stopped {
             _ if object.departs() => Stops::Leaves,
             _ if object.spec.observe => Stops::IsObserved,
@@ -307,15 +308,14 @@ impl Engine {
         if away && waits.is_empty() && matches!(o.activity, Activity::Checking { .. }) {
             waits.push(Wait::Check);
         }
-        if let Some(at_most) = self.limit.at_most().filter(|_| o.view.limited && waits.is_empty()) {
+        if let Some(at_most) = self.limits.starts.at_most().filter(|_| o.view.limited && waits.is_empty()) {
             waits.push(Wait::Limit { at_most });
         }
-        if let Some(going) =
-            self.going.as_ref().filter(|_| o.departs() && o.state == Some(o.home()) && !o.lifecycle.is_departed())
-        {
-            let before = going.before.get(&o.me).into_iter().flatten();
-            let since_ns = going.since.0;
-            waits.extend(before.map(|cob| Wait::After { cob: self.names.cob_id(*cob).clone(), since_ns }));
+        let waits_to_depart = o.departs() && o.state == Some(o.home()) && !o.lifecycle.is_departed();
+        if let Some(pending) = self.departures.pending.as_ref().filter(|_| waits_to_depart) {
+            let since_ns = pending.since.0;
+            let after = |cob| Wait::After { cob: self.names.cob_id(cob).clone(), since_ns };
+            waits.extend(pending.before(o.me).map(after));
         }
         if o.departs() && o.requests.iter().any(|r| !o.serves(r)) {
             waits.push(Wait::Leaving);
@@ -348,7 +348,7 @@ impl Engine {
     }
 
     fn holders(&self, o: &Object) -> Vec<Holder> {
-        let stopped = o.is_stopped(&self.raised, &self.faults);
+        let stopped = o.is_stopped(&self.limits.tokens, &self.faults);
         let holder = |r: &crate::object::Request| {
             Some(Holder {
                 cob: self.names.cob_id(r.asker).clone(),

@@ -1,12 +1,10 @@
 //! A tick of the engine: an event goes in, the effects come out.
 
-use cob_types::GenerationNumber;
-
 use super::Engine;
-use crate::adopt::{ActiveBundle, SwitchTarget};
+use crate::bundle::{ActiveBundle, SwitchTarget};
 use crate::effect::{self, Effects};
 use crate::event::Event;
-use crate::record::{Body, Record};
+use crate::record::Record;
 use crate::time::Time;
 
 /// The number of records per part. The crate's own tests always get several parts.
@@ -61,7 +59,7 @@ impl Engine {
     /// As [`Event::Tick`], but wakes every change object, with or without a deadline.
     #[cfg(test)]
     pub(crate) fn look_at_all(&mut self, now: Time) -> Effects {
-        let all: Vec<_> = self.objects().map(|o| o.me).collect();
+        let all: Vec<_> = self.objects.iter().map(|o| o.me).collect();
         for cob in all {
             self.with(cob, now, |o, cx| o.wake(cx));
         }
@@ -71,24 +69,16 @@ impl Engine {
     /// Delivers messages and lets touched change objects decide, until both queues are empty.
     fn settle(&mut self, now: Time, parts: &mut dyn FnMut(Vec<Record>)) {
         loop {
-            if self.out.records.len() >= PART {
+            if self.out.unsigned() >= PART {
                 parts(self.sign_records(now));
             }
-            if let Some(mail) = self.out.mail.pop_front() {
+            if let Some(mail) = self.out.next_mail() {
                 self.deliver(mail, now);
-            } else if let Some(slot) = self.dirty.pop_front() {
-                let slot = slot as usize;
-                let decided = self.with_slot(slot, now, |o, cx| {
-                    o.dirty = false;
-                    o.decide(cx);
-                    (o.deadline(cx), Some(o.me).filter(|_| o.lifecycle.is_departing() && !o.lifecycle.is_departed()))
-                });
-                if let Some((at, leaves)) = decided {
-                    self.schedule_object(slot, at);
-                    self.note_rest(slot);
-                    if let Some(going) = &mut self.going {
-                        going.look.extend(leaves);
-                    }
+            } else if let Some(slot) = self.objects.next_touched() {
+                self.decide(slot, false, now);
+                let departing = self.objects.in_slot(slot).filter(|o| o.departs() && !o.lifecycle.is_departed());
+                if let (Some(object), Some(pending)) = (departing, &mut self.departures.pending) {
+                    pending.look_at(object.me);
                 }
             } else if !self.start_next(now) && !self.try_activate(now) {
                 break;
@@ -100,41 +90,13 @@ impl Engine {
         self.answer_owed();
         self.add_hellos(now);
         let persist = self.sign_records(now);
-        self.came_from = None;
-        let send = std::mem::take(&mut self.send);
-        if !send.is_empty() {
+        if self.out.receivers().next().is_some() {
             self.lamport = self.lamport.saturating_add(1);
         }
-        Effects {
-            persist,
-            send: send.into_iter().map(|(host, item)| (self.names.host_name(host).clone(), item)).collect(),
-            run_first: std::mem::take(&mut self.runs_first),
-            activated: std::mem::take(&mut self.activated),
-            run: std::mem::take(&mut self.out.runs),
-        }
+        self.out.finish(persist, &self.names)
     }
 
-    /// Takes the records made so far, and sets their time, number and generation.
     fn sign_records(&mut self, now: Time) -> Vec<Record> {
-        let mut records = std::mem::take(&mut self.out.records);
-        let mut generation = self.came_from.unwrap_or(self.generation);
-        for record in &mut records {
-            self.lamport = self.lamport.saturating_add(1);
-            if let Body::Activated(activated) = record.body {
-                generation = activated;
-            }
-            (record.at, record.lamport, record.generation) = (now, self.lamport, generation);
-        }
-        if let Some(came_from) = &mut self.came_from {
-            *came_from = generation;
-        }
-        records
-    }
-
-    pub(crate) fn note_activation(&mut self, before: GenerationNumber) {
-        self.activated = true;
-        self.make_room_for_names();
-        self.came_from.get_or_insert(before);
-        self.runs_first.append(&mut self.out.runs);
+        self.out.sign_records(self.generation, &mut self.lamport, now)
     }
 }

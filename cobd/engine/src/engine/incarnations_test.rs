@@ -149,7 +149,7 @@ fn of_early_requests_of_one_asker_the_newest_is_kept() {
     for text in ["request a/a of h/new@1 #1.9", "request a/a of h/new@1 #1.8", "release a/a of h/new #1.8"] {
         b.hears(text);
     }
-    let kept: Vec<_> = b.engine.early.values().filter_map(|mail| mail.number()).map(|n| n.counter).collect();
+    let kept: Vec<_> = b.engine.absent.all_early().filter_map(|mail| mail.number()).map(|n| n.counter).collect();
     assert_eq!(kept, [9]);
 }
 

@@ -1,10 +1,13 @@
 //! The invariants of an engine after every event. The simulator and the explorer check them; a violation is a bug.
 
-use cob_types::{CobId, HostName};
+use cob_types::{CobId, GenerationNumber, HostName};
 
 use crate::engine::Engine;
-use crate::object::{Activity, Object};
+use crate::object::decide::Scratch;
+use crate::object::{Activity, Cx, Object};
+use crate::output::Output;
 use crate::record::Durable;
+use crate::time::Time;
 
 /// Checks the invariants of an engine.
 ///
@@ -12,26 +15,26 @@ use crate::record::Durable;
 /// The first violation, in words.
 pub fn check(engine: &Engine) -> Result<(), String> {
     let mut unsettled = 0;
-    for object in engine.objects() {
+    for object in engine.objects.iter() {
         let id = engine.names.cob_id(object.me);
         let checked = check_object(engine, object).and_then(|()| check_rest(engine, object));
         checked.map_err(|what| format!("{id}: {what}"))?;
         unsettled += usize::from(!object.is_settled());
     }
-    let count = engine.objects().count();
+    let count = engine.objects.iter().count();
     if count != engine.object_count() {
         let here = cob_types::words::count(count, "change object");
         return Err(format!("{here}, but the active generation has {}", engine.object_count()));
     }
-    let acting = engine.objects().filter(|o| o.acting()).count();
-    if acting != engine.limit.acting {
-        return Err(format!("{acting} act, but {} counted", engine.limit.acting));
+    let acting = engine.objects.iter().filter(|o| o.acting()).count();
+    if acting != engine.objects.acting() {
+        return Err(format!("{acting} act, but {} counted", engine.objects.acting()));
     }
-    if unsettled != engine.unsettled() {
+    if unsettled != engine.objects.unsettled() {
         return Err(format!(
             "{} not converged, but {} counted",
             cob_types::words::count(unsettled, "change object"),
-            engine.unsettled()
+            engine.objects.unsettled()
         ));
     }
     Ok(())
@@ -74,10 +77,45 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
     Ok(())
 }
 
+impl Engine {
+    /// Whether an idle change object would stay idle under any switch: it resets and decides under the next generation,
+    /// forward and back, paused and not, without an effect.
+    fn is_unmoved(&self, object: &Object) -> bool {
+        let now = if object.check_at == Time::NEVER { object.since } else { Time(object.check_at.0.saturating_sub(1)) };
+        [false, true].into_iter().all(|other| {
+            let mut object = object.clone();
+            let (mut out, mut scratch) = (Output::default(), Scratch::default());
+            let (mut probing, mut number) = (self.probing.clone(), self.number);
+            let mut cx = Cx {
+                now,
+                names: &self.names,
+                generation: GenerationNumber(self.generation.0 + 1),
+                paused: other,
+                goes_back: other,
+                limited: other,
+                tokens: &self.limits.tokens,
+                peers: &self.peers,
+                unsettled: self.objects.unsettled(),
+                probing: &mut probing,
+                activations: self.activations + 1,
+                number: &mut number,
+                faults: &self.faults,
+                out: &mut out,
+                scratch: &mut scratch,
+            };
+            let deadline = object.deadline(&cx);
+            object.renew();
+            object.decide(&mut cx);
+            let same = object.is_idle() && object.deadline(&cx) == deadline;
+            same && out.is_empty() && number == self.number
+        })
+    }
+}
+
 /// A change object that switches and reports skip must not be concerned by them.
 fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
-    let listed = engine.restless().any(|other| other.me == o.me);
-    match (o.is_at_rest(), listed) {
+    let listed = engine.objects.active().any(|other| other.me == o.me);
+    match (o.is_idle(), listed) {
         (true, true) => Err("it is idle, and counts as active".to_owned()),
         (false, false) => Err("it is active, and counts as idle".to_owned()),
         (true, false) if !engine.is_unmoved(o) => Err("it counts as idle, and has work to do".to_owned()),

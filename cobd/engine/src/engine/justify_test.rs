@@ -1,11 +1,15 @@
 //! Requests of other hosts, with and without a dependency that justifies them.
 
+use std::sync::Arc;
+
 use cob_types::Bundle;
 
 use super::*;
 use crate::event::Event;
+use crate::justification::{INFORMED, LOOK_AGAIN, MISSING, OTHERS, WAITING, WAITING_BYTES};
 use crate::record::Body;
 use crate::testing::{Bench, bundle, bundle_among, free, read};
+use crate::time::Span;
 
 const B: &str = "h/b: 0 1 2, prefers 0";
 const C: &str = "h/c: 0 1, prefers 0";
@@ -178,7 +182,7 @@ fn what_stands_is_said_again_whatever_has_become_of_its_dependency() {
     b.ended("h/b", true);
     b.event(go(2, bundle_among(&[B, C], &[])));
     b.event(go(3, bundle_among(&[B, C], &[])));
-    b.engine.justification.others.clear();
+    b.engine.justification.forget_others();
     for same in ["request a/a of h/b@1|2 #1.7 rev 3 by 3", "request a/a of h/b@1 #1.7 by 3"] {
         assert_eq!(answer(&b.hears(same)), "counts", "{same}");
     }
@@ -236,8 +240,8 @@ fn what_is_kept_and_what_is_told_has_bounds() {
     for n in 0..WAITING as u64 + 100 {
         b.hears(&format!("request d/{n} of h/c@1 #1.{n} by 9"));
     }
-    let waiting = |b: &Bench| b.engine.justification.waiting.values().map(|w| w.requests.len()).sum::<usize>();
-    let bytes = |b: &Bench| b.engine.justification.waiting.values().map(|w| w.bytes).sum::<usize>();
+    let waiting = |b: &Bench| b.engine.justification.sizes()[0];
+    let bytes = |b: &Bench| b.engine.justification.sizes()[1];
     assert!(waiting(&b) <= WAITING && bytes(&b) <= WAITING_BYTES && b.engine.left_out() >= 100, "{}", waiting(&b));
     let long = "x".repeat(200);
     for n in 0..8000 {
@@ -247,8 +251,8 @@ fn what_is_kept_and_what_is_told_has_bounds() {
     let kept = waiting(&b);
     let told = b.event(askers(9, None));
     assert!(refused(&b)[0].1 >= kept as u64);
-    assert_eq!(told.len(), TOLD as usize, "it hears why some of them were refused, not all");
-    assert_eq!(b.engine.justification.waiting.len(), 0);
+    assert_eq!(told.len(), INFORMED as usize, "it hears why some of them were refused, not all");
+    assert_eq!(waiting(&b), 0);
     // It may name many generations, but few are stored.
     for n in 10..40 {
         b.hears(&format!("request d/d of h/c@1 #3.{n} by {n}"));
@@ -256,8 +260,8 @@ fn what_is_kept_and_what_is_told_has_bounds() {
         b.hears(&format!("request d/d of h/c@1 #3.{n} by 1{n}"));
         b.event(askers(100 + n, None));
     }
-    let Justification { others, missing, .. } = &b.engine.justification;
-    assert!(others.len() <= OTHERS && missing.len() <= MISSING);
+    let [.., others, missing] = b.engine.justification.sizes();
+    assert!(others <= OTHERS && missing <= MISSING);
 }
 
 #[test]
@@ -279,8 +283,9 @@ fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name()
     let kept = "h/x: 0 1 2, is 0, prefers 2, hop 0 2 <- d/d@1, lock 0 <- d/e@1";
     let mut b = Bench::new(&[kept]);
     b.hears("request d/d of h/x@0 #1.7");
-    assert!(b.engine.objects().any(|o| !o.locks.is_empty()));
-    let asked = |b: &Bench| b.engine.objects().any(|o| o.locks.iter().any(|l| b.engine.names.cob_id(l.asked) == "d/d"));
+    assert!(b.engine.objects.iter().any(|o| !o.locks.is_empty()));
+    let asked =
+        |b: &Bench| b.engine.objects.iter().any(|o| o.locks.iter().any(|l| b.engine.names.cob_id(l.asked) == "d/d"));
     b.event(go(2, bundle(&["h/x: 0 1 2, is 0, prefers 0, lock 0 <- d/e@1"])));
     assert!(!asked(&b));
 }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
 
-use crate::adopt::{ActiveBundle, SwitchTarget};
-use crate::bundle::AnyBundle;
+use crate::bundle::{ActiveBundle, AnyBundle, SwitchTarget};
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
@@ -65,34 +64,31 @@ impl Engine {
 
     fn restore(&mut self, back: &RestartInput<'_>, now: Time) {
         let durable = back.durable;
-        self.set_counters(durable.lamport);
+        self.lamport = durable.lamport;
         self.out.record(Body::Life(back.life));
         self.generation = durable.active;
-        self.paused = durable.paused;
-        self.turn = durable.turn;
-        self.highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
-        self.held = durable.held;
-        self.limit.set(durable.limit);
+        let highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
+        self.departures.restore(durable.turn, highest);
+        if durable.paused {
+            self.limits.pause();
+        }
+        self.limits.cancel(durable.held);
+        self.limits.starts.set(durable.limit);
         for (budget, tokens) in &durable.limited {
-            let budget = self.names.cob(budget);
-            self.limited.insert(budget, *tokens);
+            self.limits.tokens.limit(self.names.cob(budget), Some(*tokens));
         }
         for (budget, tokens) in &durable.raised {
-            let budget = self.names.cob(budget);
-            self.raised.insert(budget, *tokens);
+            self.limits.tokens.raise(self.names.cob(budget), Some(*tokens));
         }
         for (cob, state) in &durable.gone {
+            let kept_from = durable.kept_from.get(cob);
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
-            self.gone.insert(cob, state);
+            self.absent.depart(cob, state, kept_from.map(|off| self.names.state(off)));
         }
-        for (cob, state) in &durable.kept_from {
-            let (cob, state) = (self.names.cob(cob), self.names.state(state));
-            self.kept_from.insert(cob, state);
-        }
-        for (host, life) in &durable.fenced {
+        for (host, fenced) in &durable.fenced {
             let host = self.names.host(host);
             // For a host that had not sent a message before, no incarnation is over.
-            self.peer(host).fenced = Some(life.unwrap_or(Incarnation { id: 0, start: 0 }));
+            self.peers.at(host).restore_fence(fenced.unwrap_or(Incarnation { id: 0, start: 0 }));
         }
         if let Some(bundle) = &back.active {
             let active = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
@@ -118,22 +114,22 @@ impl Engine {
             self.active = Some(active);
             for (id, was) in &durable.cobs {
                 let cob = self.names.cob(id);
-                if self.slot(cob).is_none() {
-                    let promises = self.restored_promises(was, now);
-                    self.left.put(cob, promises);
+                if self.objects.slot(cob).is_none() {
+                    let grants = self.restored_grants(was, now);
+                    self.absent.put(cob, grants);
                 }
             }
             self.confirm_own_locks();
-            self.repeat_for_left(now);
+            self.repeat_for_departed(now);
             self.greet_all();
         }
         if let (Some(generation), Some(bundle)) = (durable.going_to, &back.going) {
             let bundle = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
             self.start_switch(SwitchTarget { generation, bundle, order: back.order.clone() }, now);
-            if let Some(going) = &mut self.going
+            if let Some(pending) = &mut self.departures.pending
                 && durable.going_since != Time(0)
             {
-                going.since = durable.going_since;
+                pending.since = durable.going_since;
             }
             self.restore_facts(durable, now);
         }
@@ -142,13 +138,13 @@ impl Engine {
     /// A release of the last incarnation may have left no record: every asked host must learn which numbers are still
     /// needed.
     fn greet_all(&mut self) {
-        let asked = (0..self.peers.len()).filter(|h| !self.peers[*h].dependents.is_empty());
-        self.greet.extend(asked.map(|h| HostRef(h as u32)));
+        let asked = self.peers.iter().filter(|(_, peer)| !peer.dependents.is_empty());
+        asked.map(|(host, _)| host).collect::<Vec<_>>().into_iter().for_each(|host| self.peers.greet(host));
     }
 
     fn restore_object(&mut self, cob: CobRef, was: &DurableCob, same_boot: bool, now: Time) {
         let state = was.state.as_ref().map(|s| self.names.state(s));
-        let grants = self.restored_promises(was, now);
+        let grants = self.restored_grants(was, now);
         let given: Vec<GrantOut> = was.grants.iter().map(|(_, grant)| grant.get()).collect();
         let mut held: Vec<&HeldLock> = given.iter().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
@@ -157,17 +153,17 @@ impl Engine {
         let locks: Vec<_> = held.into_iter().map(|l| self.restored_lock(cob, l, now)).collect();
         for lock in &locks {
             let host = self.names.host_of(lock.asked);
-            if host != self.here {
-                self.peer(host).restored.push((cob, lock.asked, lock.number));
-                self.peer(host).dependents.insert(cob);
-                self.greet.insert(host);
+            if host != HostRef::HERE {
+                self.peers.at(host).restored.push((cob, lock.asked, lock.number));
+                self.peers.at(host).dependents.insert(cob);
+                self.peers.greet(host);
             }
         }
         for request in &grants {
             let host = self.names.host_of(request.asker);
-            if host != self.here {
-                self.peer(host).asked.insert(cob);
-                self.greet.insert(host);
+            if host != HostRef::HERE {
+                self.peers.at(host).asked.insert(cob);
+                self.peers.greet(host);
             }
         }
         self.with(cob, now, |o, cx| {
@@ -215,7 +211,7 @@ impl Engine {
     }
 
     /// Grants that are out, and invalidated grants whose holders do not know it.
-    fn restored_promises(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
+    fn restored_grants(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
         let mut all = Vec::with_capacity(was.grants.len() + was.lapsed.len());
         all.extend(was.grants.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now)));
         all.extend(was.lapsed.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now).broken()));
@@ -244,9 +240,9 @@ impl Engine {
             asked: self.names.cob(&held.cob),
             number: held.number,
             // Above every revision of an earlier incarnation.
-            rev: u64::from(self.life.start) << 32,
+            rev: u64::from(self.incarnation.start) << 32,
             // It sends no message before the first decision revises it.
-            rev_known: u64::from(self.life.start) << 32,
+            rev_known: u64::from(self.incarnation.start) << 32,
             set: [state].into_iter().collect(),
             rank: Rank::LAST,
             origin: me,
@@ -268,34 +264,31 @@ impl Engine {
     /// Grants within this host are in the same records: both sides are here, or neither.
     fn confirm_own_locks(&mut self) {
         let all: Vec<(CobRef, CobRef, Number)> = self
-            .objects()
+            .objects
+            .iter()
             .flat_map(|o| o.locks.iter().map(|l| (o.me, l.asked, l.number)))
-            .filter(|(_, asked, _)| self.names.host_of(*asked) == self.here)
+            .filter(|(_, asked, _)| self.names.is_here(*asked))
             .collect();
         for (asker, asked, number) in all {
-            let gone = self.gone.contains_key(&asked);
+            let gone = self.absent.has_departed(asked);
             let stands = gone
-                || self.object(asked).is_some_and(|o| {
+                || self.objects.get(asked).is_some_and(|o| {
                     o.request_ix(asker).is_ok_and(|i| o.requests[i].number == number && o.requests[i].granted.is_some())
                 });
-            if let Some(object) = self.object_mut(asker)
-                && let Ok(at) = object.lock_ix(asked)
-            {
-                if stands {
-                    object.locks[at].confirmed = true;
-                } else {
-                    object.lose(at);
-                }
+            if let Some(object) = self.objects.get_mut(asker) {
+                object.judge_restored(asked, stands);
             }
         }
         // The inverse: a grant to a local change object that does not name it is not held.
         let granted: Vec<(CobRef, CobRef, Number)> = self
-            .objects()
+            .objects
+            .iter()
             .flat_map(|o| o.requests.iter().map(|r| (o.me, r.asker, r.number)))
-            .filter(|(_, asker, _)| self.names.host_of(*asker) == self.here)
+            .filter(|(_, asker, _)| self.names.is_here(*asker))
             .collect();
         for (asked, asker, number) in granted {
-            let held = self.object(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number));
+            let held =
+                self.objects.get(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number));
             if !held {
                 self.with(asked, Time(0), |o, cx| {
                     if let Ok(at) = o.request_ix(asker) {
@@ -310,26 +303,25 @@ impl Engine {
     #[must_use]
     pub fn durable(&self) -> Durable {
         let mut durable = Durable {
-            life: Some(self.life),
+            life: Some(self.incarnation),
             lamport: self.lamport(),
             active: self.generation(),
             going_to: self.going_to(),
-            paused: self.paused,
-            held: self.held,
+            paused: self.limits.is_paused_by_order(),
+            held: self.limits.cancelled(),
             limit: self.limit(),
             ..Durable::default()
         };
-        for object in self.objects() {
+        for object in self.objects.iter() {
             let id = self.names.cob_id(object.me).clone();
             durable.cobs.insert(id, Box::new(self.durable_cob(object)));
         }
-        for (cob, state) in &self.gone {
-            durable.gone.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
+        for (cob, exit) in self.absent.exit_states() {
+            let (id, name) = (self.names.cob_id(cob), |state| self.names.state_name(state).clone());
+            durable.gone.insert(id.clone(), name(exit.state));
+            durable.kept_from.extend(exit.kept_from.map(|off| (id.clone(), name(off))));
         }
-        for (cob, state) in &self.kept_from {
-            durable.kept_from.insert(self.names.cob_id(*cob).clone(), self.names.state_name(*state).clone());
-        }
-        self.durable_left(&mut durable.cobs);
+        self.durable_grants_of_departed(&mut durable.cobs);
         self.durable_facts(&mut durable);
         durable.stopped = self.stopped();
         durable

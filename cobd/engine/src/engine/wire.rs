@@ -1,0 +1,139 @@
+//! The wire form of messages between change objects: full names instead of numbers.
+
+use cob_types::message::{About, Grant, MAX_PROBE_PATH, MAX_VALUES, MAX_WHY, Probe, Refused, Request};
+use cob_types::{CobId, Item, Number};
+
+use crate::engine::Engine;
+use crate::mail::{Asked, Granted, Mail, Msg, Probed};
+use crate::names::{CobRef, HostRef};
+use crate::object::shared;
+
+/// The most states in a set that are accepted from the wire.
+const SET_MAX: usize = cob_types::kind::MAX_STATES;
+
+impl Engine {
+    pub(super) fn about(&self, asker: CobRef, asked: CobRef, number: Number) -> About {
+        About { asker: self.names.cob_id(asker).clone(), asked: self.names.cob_id(asked).clone(), number }
+    }
+
+    /// A message for a change object of another host, with full names.
+    pub(super) fn as_item(&self, mail: &Mail) -> Item {
+        let id = |c: CobRef| self.names.cob_id(c).clone();
+        let (from, to) = (mail.from, mail.to);
+        match &mail.msg {
+            Msg::Request(asked) => Item::Request(Request {
+                asker: id(from),
+                asked: id(to),
+                number: asked.number,
+                rev: asked.rev,
+                set: self.names.state_names(&asked.set),
+                rank: asked.rank,
+                origin: id(asked.origin),
+                fingerprint: asked.fingerprint,
+                generation: Some(self.generation),
+                failed: asked.failed,
+            }),
+            Msg::Release(n) => Item::Release(self.about(from, to, *n)),
+            Msg::Query(n) => Item::Query(self.about(to, from, *n)),
+            Msg::Released(n) => Item::Released(self.about(to, from, *n)),
+            Msg::Recall(n) => Item::Recall(self.about(to, from, *n)),
+            Msg::Lapsed(n) => Item::Lapsed(self.about(to, from, *n)),
+            Msg::Grant(granted) => Item::Grant(Grant {
+                asker: id(to),
+                asked: id(from),
+                number: granted.number,
+                rev: granted.rev,
+                state: self.names.state_name(granted.state).clone(),
+                values: granted.values.as_ref().clone(),
+                folder: self.peers.folder_of(self.names.host_of(to)),
+            }),
+            Msg::Refused { number, reason } => {
+                Item::Refused(Refused { about: self.about(to, from, *number), reason: reason.to_string() })
+            }
+            Msg::Probe(probe) => Item::Probe(Probe {
+                to: id(to),
+                initiator: id(probe.initiator),
+                number: probe.number,
+                generation: probe.generation,
+                path: probe.path.iter().map(|c| id(*c)).collect(),
+                more: probe.more,
+                wide: probe.wide,
+            }),
+        }
+    }
+
+    /// A message of another host with interned names; `None` if this host may not send it to a local change object, or
+    /// if it makes no sense.
+    pub(super) fn as_mail(&mut self, host: HostRef, item: Item) -> Option<Mail> {
+        let names = &mut self.names;
+        // The sender must be a change object of the sending host, the receiver a local one. Other names are not stored.
+        let mut pair = |speaker: &CobId, listener: &CobId| {
+            let is_of = |cob: &CobId, host| cob.host_str() == names.host_name(host).as_str();
+            let right = is_of(speaker, host) && is_of(listener, HostRef::HERE);
+            right.then(|| (names.cob(speaker), names.cob(listener)))
+        };
+        let (from, to, msg) = match item {
+            Item::Request(r) => {
+                let (from, to) = pair(&r.asker, &r.asked)?;
+                if r.set.is_empty() || r.set.len() > SET_MAX {
+                    return None;
+                }
+                let set = r.set.iter().map(|s| self.names.state(s)).collect();
+                let origin = self.names.cob(&r.origin);
+                let Request { number, rev, rank, fingerprint, failed, .. } = r;
+                (from, to, Msg::Request(Asked { number, rev, set, rank, origin, fingerprint, failed }))
+            }
+            Item::Release(a) => {
+                let (from, to) = pair(&a.asker, &a.asked)?;
+                (from, to, Msg::Release(a.number))
+            }
+            Item::Released(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Released(a.number))
+            }
+            Item::Recall(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Recall(a.number))
+            }
+            Item::Query(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Query(a.number))
+            }
+            Item::Lapsed(a) => {
+                let (from, to) = pair(&a.asked, &a.asker)?;
+                (from, to, Msg::Lapsed(a.number))
+            }
+            Item::Grant(g) => {
+                let (from, to) = pair(&g.asked, &g.asker)?;
+                if g.values.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_VALUES {
+                    return None;
+                }
+                let state = self.names.state(&g.state);
+                (from, to, Msg::Grant(Granted { number: g.number, rev: g.rev, state, values: shared(g.values) }))
+            }
+            Item::Refused(r) => {
+                let (from, to) = pair(&r.about.asked, &r.about.asker)?;
+                let reason = r.reason.chars().take(MAX_WHY).collect::<String>();
+                (from, to, Msg::Refused { number: r.about.number, reason: reason.into() })
+            }
+            Item::Probe(p) => {
+                if p.path.len() > MAX_PROBE_PATH {
+                    return None;
+                }
+                let (from, to) = pair(p.path.last()?, &p.to)?;
+                let initiator = self.names.cob(&p.initiator);
+                let path = p.path.iter().map(|c| self.names.cob(c)).collect();
+                let Probe { number, generation, more, wide, .. } = p;
+                (from, to, Msg::Probe(Probed { initiator, number, generation, path, more, wide }))
+            }
+            Item::Hello(_)
+            | Item::HelloAck(_)
+            | Item::AskFinal(_)
+            | Item::Final(_)
+            | Item::Going(_)
+            | Item::Withdrawn(_)
+            | Item::Through(_) => return None,
+        };
+        Some(Mail { from, to, msg })
+    }
+}
