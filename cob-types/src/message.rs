@@ -138,9 +138,9 @@ pub enum Item {
     /// The request can't be served: no transitions lead to any state of its set.
     Refused(Refused),
     /// Asks which change objects of the receiving host have departed in a switch.
-    AskFinal(DepartureReport),
+    AskDepartures(DepartureReport),
     /// These change objects of the sending host have departed in a switch.
-    Final(DepartureReport),
+    Departures(DepartureReport),
     /// Announces the generation that this host was ordered to activate: hosts that are not there yet follow.
     Going(Going),
     /// Announces a rollback: hosts that have activated the generation roll back, too.
@@ -267,13 +267,14 @@ pub struct DepartureReport {
     /// The epoch: the number of switches that the sender knows to have ended early, by a rollback or for a newer
     /// generation. A departure in an abandoned switch no longer counts: two hosts accept each other's departures only
     /// in the same epoch.
-    pub turn: u64,
+    #[serde(rename = "turn")]
+    pub epoch: u64,
     /// The change objects; in an answer without any, only the epoch counts.
     pub cobs: Vec<CobId>,
 }
 
 /// The most change objects in a [`DepartureReport`]: more are split over several.
-pub const MAX_FINALS: usize = 1000;
+pub const MAX_DEPARTURES: usize = 1000;
 /// A host is switching to a generation, or has activated it. Only a pointer: the receiver acts only if the generation
 /// is published and newer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -326,8 +327,8 @@ impl Item {
             Item::Hello(hello) => hello.kept.iter().all(|about| own(&about.asker)),
             Item::HelloAck(ack) => ack.granted.iter().all(|grant| own(&grant.asked)),
             // Asked of the receiver; the link tells the sender.
-            Item::AskFinal(_) => true,
-            Item::Final(finals) => finals.cobs.iter().all(own),
+            Item::AskDepartures(_) => true,
+            Item::Departures(finals) => finals.cobs.iter().all(own),
             Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => true,
         }
     }
@@ -359,8 +360,8 @@ impl Item {
             Item::Hello(_) => "hello",
             Item::HelloAck(_) => "hello-ack",
             Item::Refused(_) => "refused",
-            Item::AskFinal(_) => "ask-final",
-            Item::Final(_) => "final",
+            Item::AskDepartures(_) => "ask-final",
+            Item::Departures(_) => "final",
             Item::Going(_) => "going",
             Item::Withdrawn(_) => "withdrawn",
             Item::Through(_) => "through",
@@ -465,8 +466,8 @@ impl WireItem {
             Item::Hello(m) => (9, codec::encode_packed(m)),
             Item::HelloAck(m) => (10, codec::encode_packed(m)),
             Item::Refused(m) => (11, codec::encode_packed(m)),
-            Item::AskFinal(m) => (12, codec::encode_packed(m)),
-            Item::Final(m) => (13, codec::encode_packed(m)),
+            Item::AskDepartures(m) => (12, codec::encode_packed(m)),
+            Item::Departures(m) => (13, codec::encode_packed(m)),
             Item::Going(m) => (14, codec::encode_packed(m)),
             Item::Withdrawn(m) => (15, codec::encode_packed(m)),
             Item::Through(m) => (16, codec::encode_packed(m)),
@@ -488,8 +489,8 @@ impl WireItem {
             9 => Item::Hello(codec::decode(body, MAX_BATCH)?),
             10 => Item::HelloAck(codec::decode(body, MAX_BATCH)?),
             11 => Item::Refused(codec::decode(body, MAX_BATCH)?),
-            12 => Item::AskFinal(codec::decode(body, MAX_BATCH)?),
-            13 => Item::Final(codec::decode(body, MAX_BATCH)?),
+            12 => Item::AskDepartures(codec::decode(body, MAX_BATCH)?),
+            13 => Item::Departures(codec::decode(body, MAX_BATCH)?),
             14 => Item::Going(codec::decode(body, MAX_BATCH)?),
             15 => Item::Withdrawn(codec::decode(body, MAX_BATCH)?),
             16 => Item::Through(codec::decode(body, MAX_BATCH)?),
@@ -573,12 +574,12 @@ mod tests {
         let finals = |cob: &str| DepartureReport {
             from: GenerationNumber(1),
             to: GenerationNumber(2),
-            turn: 0,
+            epoch: 0,
             cobs: vec![CobId::new(cob).expect("an id")],
         };
-        assert!(Item::AskFinal(finals("n2/b")).speaks_for(&host("n1")));
-        assert!(Item::Final(finals("n2/b")).speaks_for(&host("n2")));
-        assert!(!Item::Final(finals("n2/b")).speaks_for(&host("n1")));
+        assert!(Item::AskDepartures(finals("n2/b")).speaks_for(&host("n1")));
+        assert!(Item::Departures(finals("n2/b")).speaks_for(&host("n2")));
+        assert!(!Item::Departures(finals("n2/b")).speaks_for(&host("n1")));
         let mixed = Hello { kept: vec![about.clone(), About { asker: cob("n3/a"), ..about }] };
         assert!(!Item::Hello(mixed).speaks_for(&host("n1")));
         assert!(Item::Hello(Hello { kept: Vec::new() }).speaks_for(&host("n1")));

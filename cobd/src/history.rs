@@ -28,11 +28,13 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
     };
     let of = |event: &str, cob: &CobId| HistoryEntry { cob: Some(cob.clone()), ..base(event) };
     let one = match &record.body {
-        Body::Snapshot(_) | Body::Unknown { .. } | Body::Turn(_) => return Vec::new(),
-        Body::Life(life) => HistoryEntry { detail: format!("start {} of the daemon", life.start), ..base("daemon") },
-        Body::Go(generation) => HistoryEntry { detail: format!("to generation {generation}"), ..base("go") },
+        Body::Snapshot(_) | Body::Unknown { .. } | Body::Epoch(_) => return Vec::new(),
+        Body::Incarnation(life) => {
+            HistoryEntry { detail: format!("start {} of the daemon", life.start), ..base("daemon") }
+        }
+        Body::SwitchStarted(generation) => HistoryEntry { detail: format!("to generation {generation}"), ..base("go") },
         Body::Activated(generation) => HistoryEntry { generation: *generation, ..base("activate") },
-        Body::Gone { cob, state, .. } => HistoryEntry { to: Some(state.clone()), ..of("gone", cob) },
+        Body::Removed { cob, state, .. } => HistoryEntry { to: Some(state.clone()), ..of("gone", cob) },
         Body::Granted { cob, to, grant } => HistoryEntry {
             to: Some(grant.state.clone()),
             detail: if grant.failed {
@@ -65,8 +67,8 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
             detail: detail.clone(),
             ..of(if *drift { "drift" } else { "check" }, cob)
         },
-        Body::Final { cob } => of("final", cob),
-        Body::Told { cobs } => HistoryEntry { detail: names(cobs), ..base("told-final") },
+        Body::Departed { cob } => of("final", cob),
+        Body::DeparturesAnnounced { cobs } => HistoryEntry { detail: names(cobs), ..base("told-final") },
         Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
@@ -128,7 +130,7 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         OrderRecord::Prepare(generation) => {
             HistoryEntry { event: "prepare".to_owned(), detail: format!("generation {generation}"), ..base }
         }
-        OrderRecord::DeclareFinal(cob) => {
+        OrderRecord::MarkRemoved(cob) => {
             HistoryEntry { event: "declare-final".to_owned(), cob: Some(cob.clone()), ..base }
         }
         OrderRecord::Cancel(generation) => HistoryEntry {
@@ -136,11 +138,11 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             detail: format!("the switch to generation {generation}"),
             ..base
         },
-        OrderRecord::Unhold => {
+        OrderRecord::EndCancel => {
             let detail = "the cancelled switch has another target".to_owned();
             HistoryEntry { event: "unhold".to_owned(), detail, ..base }
         }
-        OrderRecord::CallOff(generation) => {
+        OrderRecord::Discard(generation) => {
             HistoryEntry { event: "call-off".to_owned(), detail: format!("generation {generation}"), ..base }
         }
         OrderRecord::Limit(at_most) => {
@@ -324,10 +326,13 @@ mod tests {
         let n2 = HostName::new("n2").expect("a name");
         assert_eq!(ordered(Body::Ordered(OrderRecord::Pause)), told("pause", "by alice (operate)"));
         assert_eq!(ordered(Body::Ordered(OrderRecord::Fence(n2, None))), told("fence", "n2, by alice (operate)"));
-        assert_eq!(ordered(Body::Go(GenerationNumber(8))), told("go", "to generation 8, by alice (operate)"));
+        assert_eq!(
+            ordered(Body::SwitchStarted(GenerationNumber(8))),
+            told("go", "to generation 8, by alice (operate)")
+        );
         let cancel = Body::Ordered(OrderRecord::Cancel(GenerationNumber(8)));
         assert_eq!(ordered(cancel), told("cancel", "the switch to generation 8, by alice (operate)"));
-        let call_off = Body::Ordered(OrderRecord::CallOff(GenerationNumber(8)));
+        let call_off = Body::Ordered(OrderRecord::Discard(GenerationNumber(8)));
         assert_eq!(ordered(call_off), told("call-off", "generation 8, by alice (operate)"));
         let limit = Body::Ordered(OrderRecord::Limit(Some(2)));
         assert_eq!(ordered(limit), told("limit", "2 transitions at a time, by alice (operate)"));
@@ -364,11 +369,11 @@ mod tests {
         let host = HostName::new("n1").expect("a name");
         let eight = GenerationNumber(8);
         let orders = [
-            Body::Go(eight),
+            Body::SwitchStarted(eight),
             Body::Settled(eight),
             Body::Ordered(OrderRecord::Prepare(eight)),
             Body::Ordered(OrderRecord::Cancel(eight)),
-            Body::Ordered(OrderRecord::CallOff(eight)),
+            Body::Ordered(OrderRecord::Discard(eight)),
         ];
         for body in orders {
             let by = Some("alice (operate), for \"generation 9, by bob\"".to_owned());

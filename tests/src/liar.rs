@@ -149,7 +149,7 @@ impl Said<'_> {
             13 => Item::Hello(Hello { kept: vec![asks] }),
             14 => {
                 let (from, to) = (GenerationNumber(random.below(3)), GenerationNumber(random.below(3)));
-                Item::AskFinal(DepartureReport { from, to, turn: random.below(3), cobs: vec![theirs] })
+                Item::AskDepartures(DepartureReport { from, to, epoch: random.below(3), cobs: vec![theirs] })
             }
             _ => {
                 let initiator = self.any(random);

@@ -295,8 +295,11 @@ impl Story<'_> {
             let waits = |s: &CobStatus| !s.waits_for.is_empty() || !s.trouble.is_empty();
             let all: Vec<_> = engine.status(self.world.now()).into_iter().filter(waits).collect();
             let all: Vec<_> = all.iter().map(|s| format!("{} {:?} {:?}", s.id, s.waits_for, s.trouble)).collect();
-            text +=
-                &format!("{host} in {generation}, to {:?}: {all:?} {:?}\n", engine.going_to(), engine.switch_waits());
+            text += &format!(
+                "{host} in {generation}, to {:?}: {all:?} {:?}\n",
+                engine.pending_generation(),
+                engine.switch_waits()
+            );
         }
         if text.contains("Lock") || text.contains("SwitchWait") { Ok(End::Reported(text)) } else { Err(text) }
     }

@@ -253,8 +253,8 @@ impl<'a> Form<'a> {
                 self.word(10 | (h.kept.len() as u64) << 8);
                 h.kept.iter().for_each(|a| self.about(a));
             }
-            Item::AskFinal(f) => self.finals(12, f),
-            Item::Final(f) => self.finals(13, f),
+            Item::AskDepartures(f) => self.report(12, f),
+            Item::Departures(f) => self.report(13, f),
             Item::HelloAck(a) => {
                 self.word(11 | (a.granted.len() as u64) << 8);
                 self.word(u64::from(a.incarnation.start));
@@ -267,9 +267,9 @@ impl<'a> Form<'a> {
         }
     }
 
-    fn finals(&mut self, code: u64, finals: &DepartureReport) {
+    fn report(&mut self, code: u64, finals: &DepartureReport) {
         self.word(code | (finals.cobs.len() as u64) << 8);
-        self.word(finals.from.0 << 32 | finals.to.0 << 16 | finals.turn);
+        self.word(finals.from.0 << 32 | finals.to.0 << 16 | finals.epoch);
         finals.cobs.iter().for_each(|c| self.cob(c));
     }
 
@@ -344,10 +344,10 @@ impl Durable {
     /// Adds the data that a restart at this moment would find.
     pub(crate) fn canonical(&self, form: &mut Form<'_>, now: Time) {
         form.word(self.active.0);
-        form.word(self.going_to.map_or(u64::MAX, |g| g.0));
-        form.word(self.turn);
+        form.word(self.pending.map_or(u64::MAX, |g| g.0));
+        form.word(self.epoch);
         form.word(self.highest.0);
-        for facts in [&self.finals, &self.told, &self.declared] {
+        for facts in [&self.departed, &self.announced, &self.declared] {
             form.cobs(facts.iter());
         }
         for states in [&self.gone, &self.kept_from] {

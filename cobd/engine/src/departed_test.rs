@@ -49,7 +49,7 @@ fn left() -> (Bench, String) {
     assert_eq!(told.last().map(String::as_str), Some("act h/y 1 -> 0, attempt 1"), "{told:?}");
     let told = b.ended("h/y", true);
     assert!(told.contains(&format!("a: release h/y of a/a {n}")), "{told:?}");
-    assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, None));
+    assert_eq!((b.engine.generation().0, b.engine.pending_generation()), (2, None));
     (b, n)
 }
 
@@ -86,11 +86,11 @@ fn one_that_leaves_as_it_is_asks_whether_a_promise_is_still_meant() {
     let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1, kept"]);
     b.hears("request a/a of h/y@1 #1.7 phase 0");
     b.event(go(2, &[X]));
-    assert_eq!(b.engine.going_to(), Some(GenerationNumber(2)));
+    assert_eq!(b.engine.pending_generation(), Some(GenerationNumber(2)));
     let query = "a: query a/a of h/y #1.7".to_owned();
     assert!((0..20).any(|_| b.after(Span::secs(1)).contains(&query)));
     b.hears("release a/a of h/y #1.7");
-    assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, None));
+    assert_eq!((b.engine.generation().0, b.engine.pending_generation()), (2, None));
 }
 
 /// The other host may never have reached the abandoned generation.

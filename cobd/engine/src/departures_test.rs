@@ -55,7 +55,7 @@ fn back(cobs: &[&str]) -> Event {
 }
 
 fn stands(bench: &Bench) -> (u64, Option<u64>) {
-    (bench.engine.generation().0, bench.engine.going_to().map(|g| g.0))
+    (bench.engine.generation().0, bench.engine.pending_generation().map(|g| g.0))
 }
 
 /// The departures that the host waits for, and how often it has asked.
@@ -67,7 +67,7 @@ fn waits(bench: &Bench) -> Vec<String> {
 fn a_host_asks_for_what_it_waits_for_and_activates_when_it_hears() {
     let mut b = Bench::new(&[X]);
     let told = b.event(go(&[X], order(&["h waits a/a", "h waits a/b"])));
-    assert_eq!(told, ["write: Go(GenerationNumber(2))", "a: ask-final 1 -> 2 turn 0: a/a a/b"]);
+    assert_eq!(told, ["write: SwitchStarted(GenerationNumber(2))", "a: ask-final 1 -> 2 turn 0: a/a a/b"]);
     assert_eq!((stands(&b), waits(&b)), ((1, Some(2)), vec!["a/a 1".to_owned(), "a/b 1".to_owned()]));
     let told = b.hears("final 1 -> 2 turn 0: a/a");
     assert_eq!(told, ["write: told that a/a is final"]);
@@ -120,7 +120,7 @@ fn one_that_leaves_after_others_is_final_when_they_are() {
     let told = b.ended("h/z", true);
     assert_eq!(told.last().map(String::as_str), Some("act h/y 1 -> 0, attempt 1"), "{told:?}");
     let told = b.ended("h/y", true);
-    let gone: Vec<_> = told.iter().filter(|t| t.contains("Gone")).collect();
+    let gone: Vec<_> = told.iter().filter(|t| t.contains("Removed")).collect();
     assert_eq!((gone.len(), stands(&b)), (2, (2, None)), "{told:?}");
 }
 
@@ -184,9 +184,15 @@ fn what_was_told_of_a_switch_that_was_left_does_not_count_in_the_next_try() {
     b.event(again());
     b.hears("final 1 -> 2 turn 0: a/a");
     let told = b.event(back(&[X]));
-    assert_eq!(told, ["write: Go(GenerationNumber(1))", "write: turn 1", "write: Activated(GenerationNumber(1))"]);
+    assert_eq!(
+        told,
+        ["write: SwitchStarted(GenerationNumber(1))", "write: turn 1", "write: Activated(GenerationNumber(1))"]
+    );
     let told = b.event(again());
-    assert_eq!(told, ["write: Go(GenerationNumber(2))", "write: turn 2", "a: ask-final 1 -> 2 turn 2: a/a a/b"]);
+    assert_eq!(
+        told,
+        ["write: SwitchStarted(GenerationNumber(2))", "write: turn 2", "a: ask-final 1 -> 2 turn 2: a/a a/b"]
+    );
     assert_eq!(b.hears("final 1 -> 2 turn 0: a/a a/b"), [""; 0], "said in the first try");
     assert_eq!(stands(&b), (1, Some(2)));
     // A host that knows of more abandoned switches: earlier facts are invalid.
@@ -216,7 +222,7 @@ fn a_person_may_declare_what_can_never_leave_final() {
     let stubborn = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
     let mut b = Bench::new(&[X, stubborn]);
     b.event(go(&[X], order(&["h waits a/b"])));
-    let declare = |cob: &str| Event::Order(Order::DeclareFinal(id(cob)));
+    let declare = |cob: &str| Event::Order(Order::MarkRemoved(id(cob)));
     assert_eq!(b.event(declare("h/x")), [""; 0], "it does not leave");
     assert_eq!(b.event(declare("a/c")), [""; 0], "nobody waits for it");
     let told = b.event(declare("a/b"));
@@ -224,11 +230,11 @@ fn a_person_may_declare_what_can_never_leave_final() {
     b.returns();
     assert_eq!(waits(&b), ["h/y 0"]);
     let told = b.event(declare("h/y"));
-    assert!(told.iter().any(|t| t.contains("Gone")) && stands(&b) == (2, None), "{told:?}");
+    assert!(told.iter().any(|t| t.contains("Removed")) && stands(&b) == (2, None), "{told:?}");
 }
 
 fn declared(cob: &str) -> crate::record::OrderRecord {
-    crate::record::OrderRecord::DeclareFinal(id(cob))
+    crate::record::OrderRecord::MarkRemoved(id(cob))
 }
 
 #[test]

@@ -127,13 +127,13 @@ impl Engine {
 
     /// The generation of the pending switch.
     #[must_use]
-    pub fn going_to(&self) -> Option<GenerationNumber> {
+    pub fn pending_generation(&self) -> Option<GenerationNumber> {
         self.departures.pending.as_ref().map(|pending| pending.target.generation)
     }
 
     /// The pending switch leads to an older generation than the active one.
     fn goes_back(&self) -> bool {
-        self.going_to().is_some_and(|to| to < self.generation)
+        self.pending_generation().is_some_and(|to| to < self.generation)
     }
 
     /// The number of events and messages handled in this incarnation.
@@ -144,13 +144,13 @@ impl Engine {
 
     /// This incarnation of the daemon.
     #[must_use]
-    pub fn life(&self) -> Incarnation {
+    pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
     /// The epoch of departures: the number of switches known to have been abandoned.
     #[must_use]
-    pub fn turn(&self) -> u64 {
+    pub fn epoch(&self) -> u64 {
         self.departures.epoch()
     }
 
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Advances the Lamport number past a message that the daemon handles.
-    pub fn heard(&mut self, lamport: u64) {
+    pub fn note_lamport(&mut self, lamport: u64) {
         self.lamport = self.lamport.max(lamport).saturating_add(1);
     }
 
@@ -173,13 +173,13 @@ impl Engine {
 
     /// An operator has paused this host, independent of a cancelled switch.
     #[must_use]
-    pub fn is_paused_by_word(&self) -> bool {
+    pub fn is_paused_by_order(&self) -> bool {
         self.limits.is_paused_by_order()
     }
 
     /// The generation of the cancelled switch, as long as it pauses the host.
     #[must_use]
-    pub fn held(&self) -> Option<GenerationNumber> {
+    pub fn cancelled(&self) -> Option<GenerationNumber> {
         self.limits.cancelled()
     }
 
@@ -309,9 +309,9 @@ impl Engine {
                 self.limits.cancel(Some(generation));
                 self.ordered_for_all(OrderRecord::Cancel(generation));
             }
-            Order::Unhold => {
+            Order::EndCancel => {
                 if self.limits.end_cancel() {
-                    self.ordered_for_all(OrderRecord::Unhold);
+                    self.ordered_for_all(OrderRecord::EndCancel);
                 }
             }
             Order::Limit(at_most) => {
@@ -341,8 +341,8 @@ impl Engine {
             Order::Stop(cob, stopped) => self.on_object(&cob, now, |o, cx| o.stop(cx, stopped)),
             Order::Start(cob) => self.on_object(&cob, now, |o, cx| o.start(cx)),
             Order::Fence(host) => self.fence(&host, now),
-            Order::LetLapse(hosts) => self.let_lapse(&hosts, now),
-            Order::DeclareFinal(cob) => self.declare_departed(cob, now),
+            Order::InvalidateGrants(hosts) => self.invalidate_grants(&hosts, now),
+            Order::MarkRemoved(cob) => self.declare_departed(cob, now),
         }
     }
 

@@ -127,18 +127,18 @@ pub enum Order {
     Fence(HostName),
     /// A change object that departs with the pending switch counts as departed, here or on another host: no change
     /// object waits for it any longer.
-    DeclareFinal(CobId),
+    MarkRemoved(CobId),
     /// The switch to this generation is cancelled: the host is paused until it resumes or switches to another
     /// generation. The daemon asks the running actions to end.
     Cancel(GenerationNumber),
     /// The cancelled switch has a new target, reached by a step that this host has made or is making already: the
     /// cancel no longer pauses the host.
-    Unhold,
+    EndCancel,
     /// The most parallel transitions on this host; `None`: no limit.
     Limit(Option<u32>),
     /// The connectivity guard has rolled this host back, and these hosts are out of reach: this host no longer waits
     /// for recalled grants that they hold, and informs these hosts as soon as they are reachable.
-    LetLapse(BTreeSet<HostName>),
+    InvalidateGrants(BTreeSet<HostName>),
     /// A budget of this host has at most this many tokens, even if the model gives it more; `None`: the number of the
     /// model. Granted tokens stay granted.
     LimitBudget(CobId, Option<u32>),

@@ -33,9 +33,9 @@ fn switch(back: bool, cobs: &[&str]) -> Event {
     }
 }
 
-fn let_lapse(hosts: &[&str]) -> Event {
+fn invalidate_grants(hosts: &[&str]) -> Event {
     let hosts: BTreeSet<HostName> = hosts.iter().map(|h| HostName::new(h).expect("a host")).collect();
-    Event::Order(Order::LetLapse(hosts))
+    Event::Order(Order::InvalidateGrants(hosts))
 }
 
 fn link_up(b: &mut Bench, host: &str) -> Vec<String> {
@@ -61,22 +61,22 @@ const LAPSED: &str = "a: lapsed a/a of h/net #1.7";
 fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
     let mut b = on_the_way_back();
     let a = HostName::new("a").expect("a host");
-    assert!(b.engine.asks_back_from(&a));
+    assert!(b.engine.recalls_from(&a));
     assert_eq!(
-        b.event(let_lapse(&["a"])),
+        b.event(invalidate_grants(&["a"])),
         ["write: h/net lets a/a #1.7 lapse", "write: h/net begins 1 -> 0", LAPSED, "act h/net 1 -> 0, attempt 1",]
     );
-    assert!(!b.engine.asks_back_from(&a));
-    assert_eq!(b.event(let_lapse(&["a"])), [""; 0], "it is doubled");
+    assert!(!b.engine.recalls_from(&a));
+    assert_eq!(b.event(invalidate_grants(&["a"])), [""; 0], "it is doubled");
     b.ended("h/net", true);
-    assert_eq!((b.engine.generation().0, b.engine.going_to()), (1, None));
+    assert_eq!((b.engine.generation().0, b.engine.pending_generation()), (1, None));
 }
 
 /// Also when the change object has departed, and after a restart.
 #[test]
 fn the_holder_is_told_until_it_has_given_the_promise_back() {
     let mut b = on_the_way_back();
-    b.event(let_lapse(&["a"]));
+    b.event(invalidate_grants(&["a"]));
     b.ended("h/net", true);
     let said = |b: &mut Bench| (0..3).any(|_| b.after(Span::secs(1)).contains(&LAPSED.to_owned()));
     assert!(said(&mut b));
@@ -92,7 +92,7 @@ fn the_holder_is_told_until_it_has_given_the_promise_back() {
 #[test]
 fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
     let mut b = on_the_way_back();
-    b.event(let_lapse(&["a"]));
+    b.event(invalidate_grants(&["a"]));
     b.returns();
     b.ended("h/net", true);
     let told = b.found("h/net", "0");
@@ -105,8 +105,8 @@ fn only_what_is_asked_back_lapses_and_only_of_these_hosts() {
     let mut b = on_the_way_back();
     b.meet("c");
     b.hears("request c/c of h/x@1 #1.8");
-    assert_eq!(b.event(let_lapse(&["c", "d"])), [""; 0]);
-    assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, Some(GenerationNumber(1))));
+    assert_eq!(b.event(invalidate_grants(&["c", "d"])), [""; 0]);
+    assert_eq!((b.engine.generation().0, b.engine.pending_generation()), (2, Some(GenerationNumber(1))));
     assert!(!b.after(Span::secs(2)).contains(&LAPSED.to_owned()));
 }
 
@@ -117,7 +117,7 @@ fn what_stays_promises_it_again_under_a_new_number_alone() {
     b.meet("c");
     let told = b.hears("request c/c of h/b@0 #1.8");
     assert!(told.contains(&"a: recall a/a of h/b #1.7".to_owned()), "{told:?}");
-    let told = b.event(let_lapse(&["a"]));
+    let told = b.event(invalidate_grants(&["a"]));
     assert_eq!(told.last().map(String::as_str), Some("act h/b 1 -> 0, attempt 1"), "{told:?}");
     b.ended("h/b", true);
     b.hears("release c/c of h/b #1.8");
@@ -139,7 +139,7 @@ fn lapses(b: &Bench) -> Vec<String> {
 fn what_has_lapsed_is_shown_by_its_host_until_it_is_back() {
     let mut b = on_the_way_back();
     assert_eq!(lapses(&b), [""; 0]);
-    b.event(let_lapse(&["a"]));
+    b.event(invalidate_grants(&["a"]));
     let shown = ["h/net to a/a: Guard"];
     assert_eq!(lapses(&b), shown);
     b.ended("h/net", true);

@@ -84,7 +84,7 @@ fn a_cancelled_switch_stands_where_it_is_until_it_resumes() {
     let mut b = Bench::new(&[X, Y]);
     assert_eq!(acts(&b.event(go(2, &[X]))), ["h/y 1 -> 0"]);
     order(&mut b, Order::Cancel(GenerationNumber(2)));
-    assert!(b.engine.is_paused() && !b.engine.is_paused_by_word());
+    assert!(b.engine.is_paused() && !b.engine.is_paused_by_order());
     let told = cancelled(&mut b, "h/y");
     // An action that was ended on purpose is no failed attempt, but its result must be checked.
     assert!(told.contains(&"write: h/y ended badly, is unknown".to_owned()), "{told:?}");
@@ -92,7 +92,7 @@ fn a_cancelled_switch_stands_where_it_is_until_it_resumes() {
     let told = order(&mut b, Order::Resume);
     assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
     b.ended("h/y", true);
-    assert_eq!((b.engine.generation(), b.engine.held()), (GenerationNumber(2), None));
+    assert_eq!((b.engine.generation(), b.engine.cancelled()), (GenerationNumber(2), None));
 }
 
 #[test]
@@ -110,12 +110,12 @@ fn nothing_is_activated_while_it_is_cancelled_even_if_all_have_left() {
 fn what_is_not_held_any_more_goes_on_and_a_pause_stays_one() {
     let mut b = Bench::new(&[X, Y]);
     b.event(go(2, &[X]));
-    assert_eq!(order(&mut b, Order::Unhold), [""; 0], "nothing is held");
+    assert_eq!(order(&mut b, Order::EndCancel), [""; 0], "nothing is held");
     order(&mut b, Order::Cancel(GenerationNumber(2)));
     b.ended("h/y", true);
     order(&mut b, Order::Pause);
-    assert!(order(&mut b, Order::Unhold).contains(&"write: Ordered(Unhold)".to_owned()));
-    assert!(b.engine.held().is_none() && b.engine.is_paused_by_word());
+    assert!(order(&mut b, Order::EndCancel).contains(&"write: Ordered(EndCancel)".to_owned()));
+    assert!(b.engine.cancelled().is_none() && b.engine.is_paused_by_order());
     assert_eq!(b.engine.generation(), GenerationNumber(2), "a pause keeps nothing from being activated");
 }
 
@@ -130,7 +130,7 @@ fn what_was_cancelled_does_not_begin_again_on_the_way_to_another_generation() {
     cancelled(&mut b, "h/x");
     assert_eq!(acts(&b.found("h/x", "1")), [""; 0]);
     assert_eq!(acts(&b.event(go(3, &[WAS, Y]))), [""; 0]);
-    assert_eq!((b.engine.generation(), b.engine.held()), (GenerationNumber(3), None));
+    assert_eq!((b.engine.generation(), b.engine.cancelled()), (GenerationNumber(3), None));
 }
 
 #[test]
@@ -140,5 +140,5 @@ fn another_generation_ends_the_hold_and_not_the_pause() {
     order(&mut b, Order::Pause);
     order(&mut b, Order::Cancel(GenerationNumber(2)));
     b.event(go(3, &[X, Y]));
-    assert!(b.engine.held().is_none() && b.engine.is_paused());
+    assert!(b.engine.cancelled().is_none() && b.engine.is_paused());
 }

@@ -217,8 +217,8 @@ fn a_second_fence_changes_nothing() {
     assert_eq!(b.hears_together("a", &["hello"]), [""; 0], "nor after a return");
     assert!(
         b.engine.counts_as_off(&a)
-            && b.engine.knows_nothing_of(&a)
-            && b.engine.knows_nothing_of(&HostName::new("unknown").expect("a name"))
+            && b.engine.is_unknown(&a)
+            && b.engine.is_unknown(&HostName::new("unknown").expect("a name"))
     );
     b.restarted("a");
     b.hears_together("a", &["hello"]);

@@ -156,14 +156,17 @@ pub enum Body {
     /// Replaces all earlier entries.
     Snapshot(Box<Durable>),
     /// A new incarnation begins.
-    Life(Incarnation),
+    #[serde(rename = "Life")]
+    Incarnation(Incarnation),
     /// The switch to a generation starts.
-    Go(GenerationNumber),
+    #[serde(rename = "Go")]
+    SwitchStarted(GenerationNumber),
     /// A generation is active. Its bundle has the content.
     Activated(GenerationNumber),
     /// A change object has departed, in this state. For change objects that depart beside it, a kept change object also
     /// counts as being in its pre-remove state.
-    Gone {
+    #[serde(rename = "Gone")]
+    Removed {
         cob: CobId,
         state: StateName,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,11 +236,14 @@ pub enum Body {
     /// Only for the history.
     Note { cob: CobId, note: Note },
     /// A change object of this host has departed in the pending switch.
-    Final { cob: CobId },
+    #[serde(rename = "Final")]
+    Departed { cob: CobId },
     /// Other hosts have announced departures in the pending switch.
-    Told { cobs: Vec<CobId> },
+    #[serde(rename = "Told")]
+    DeparturesAnnounced { cobs: Vec<CobId> },
     /// The number of switches known to have been abandoned (the epoch): earlier facts no longer count.
-    Turn(u64),
+    #[serde(rename = "Turn")]
+    Epoch(u64),
     /// For the first time since the activation of the generation, every change object has converged.
     Settled(GenerationNumber),
     /// A step of the current switch.
@@ -262,11 +268,13 @@ pub enum OrderRecord {
     /// A generation was fetched and verified: no effect here.
     Prepare(GenerationNumber),
     /// A change object counts as departed in the pending switch.
-    DeclareFinal(CobId),
+    #[serde(rename = "DeclareFinal")]
+    MarkRemoved(CobId),
     /// The switch to this generation was cancelled.
     Cancel(GenerationNumber),
     /// A prepared generation is discarded: no effect here.
-    CallOff(GenerationNumber),
+    #[serde(rename = "CallOff")]
+    Discard(GenerationNumber),
     /// The most parallel transitions; `None`: no limit.
     Limit(Option<u32>),
     /// The switch just ordered is only for these hosts, and is not to be announced to others; empty: for all hosts.
@@ -274,7 +282,8 @@ pub enum OrderRecord {
     /// A token limit of a budget; `None`: the number of the model.
     LimitBudget(CobId, Option<u32>),
     /// The cancelled switch has a new target: it no longer pauses the host.
-    Unhold,
+    #[serde(rename = "Unhold")]
+    EndCancel,
     /// A conflict about files is decided, for a file or for all; the decision, in words.
     Resolve { cob: CobId, path: Option<String>, choice: String },
     /// A file is restored to this version.
@@ -328,15 +337,15 @@ impl Body {
         match self {
             Body::Granted { cob, to, .. } => cob.host_str() != to.host_str(),
             Body::Snapshot(_)
-            | Body::Life(_)
-            | Body::Go(_)
+            | Body::Incarnation(_)
+            | Body::SwitchStarted(_)
             | Body::Activated(_)
-            | Body::Gone { .. }
+            | Body::Removed { .. }
             | Body::Begun { .. }
             | Body::Ended { .. }
             | Body::Ordered(_)
-            | Body::Final { .. }
-            | Body::Turn(_)
+            | Body::Departed { .. }
+            | Body::Epoch(_)
             | Body::Lapsed { .. } => true,
             // The asker asks again.
             Body::Switch(step) => !matches!(step, SwitchRecord::Reopened { .. }),
@@ -346,7 +355,7 @@ impl Body {
             | Body::Returned { .. }
             | Body::Note { .. }
             | Body::Settled(_)
-            | Body::Told { .. } => false,
+            | Body::DeparturesAnnounced { .. } => false,
         }
     }
 }
@@ -355,13 +364,15 @@ impl Body {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Durable {
     /// The last incarnation.
-    pub life: Option<Incarnation>,
+    #[serde(rename = "life")]
+    pub incarnation: Option<Incarnation>,
     /// The highest Lamport number seen.
     pub lamport: u64,
     /// The active generation.
     pub active: GenerationNumber,
     /// The generation of the pending switch.
-    pub going_to: Option<GenerationNumber>,
+    #[serde(rename = "going_to")]
+    pub pending: Option<GenerationNumber>,
     /// No new transition starts.
     pub paused: bool,
     /// Per change object of this host. There are many, and the nodes of a map that is filled in order are half empty:
@@ -375,26 +386,26 @@ pub struct Durable {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
     /// The number of switches known to have been abandoned (the epoch).
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub turn: u64,
+    #[serde(rename = "turn", default, skip_serializing_if = "is_default")]
+    pub epoch: u64,
     /// The highest generation that this host has ever switched to.
     #[serde(default, skip_serializing_if = "is_default")]
     pub highest: GenerationNumber,
     /// When the pending switch started.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub going_since: Time,
+    #[serde(rename = "going_since", default, skip_serializing_if = "is_default")]
+    pub pending_since: Time,
     /// Change objects of this host that have departed in it.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub finals: BTreeSet<CobId>,
+    #[serde(rename = "finals", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub departed: BTreeSet<CobId>,
     /// Departures announced by other hosts.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub told: BTreeSet<CobId>,
+    #[serde(rename = "told", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub announced: BTreeSet<CobId>,
     /// Change objects declared departed by an operator.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<CobId>,
     /// The switch to this generation was cancelled, which pauses the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<GenerationNumber>,
+    #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<GenerationNumber>,
     /// The most parallel transitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -489,23 +500,23 @@ impl Durable {
             Body::Snapshot(all) => {
                 *self = (**all).clone();
                 // The previous version did not write it.
-                self.highest = self.highest.max(self.active).max(self.going_to.unwrap_or_default());
+                self.highest = self.highest.max(self.active).max(self.pending.unwrap_or_default());
                 self.find_failing();
             }
-            Body::Life(life) => self.life = Some(*life),
-            Body::Go(generation) => {
-                self.going_to = Some(*generation);
-                self.held = None;
+            Body::Incarnation(life) => self.incarnation = Some(*life),
+            Body::SwitchStarted(generation) => {
+                self.pending = Some(*generation);
+                self.cancelled = None;
                 self.only.clear();
                 self.highest = self.highest.max(*generation);
-                self.going_since = record.at;
+                self.pending_since = record.at;
                 self.forget_facts();
             }
             Body::Activated(generation) => {
                 self.raised.clear();
                 self.stopped.clear();
                 self.active = *generation;
-                self.going_to = None;
+                self.pending = None;
                 self.settled = false;
                 self.highest = self.highest.max(*generation);
                 self.forget_facts();
@@ -513,13 +524,13 @@ impl Durable {
                     self.cobs.entry(cob).and_modify(|c| c.begin_anew());
                 }
             }
-            Body::Final { cob } => _ = self.finals.insert(cob.clone()),
-            Body::Told { cobs } => self.told.extend(cobs.iter().cloned()),
-            Body::Turn(turn) => {
-                self.turn = *turn;
-                self.told.clear();
+            Body::Departed { cob } => _ = self.departed.insert(cob.clone()),
+            Body::DeparturesAnnounced { cobs } => self.announced.extend(cobs.iter().cloned()),
+            Body::Epoch(turn) => {
+                self.epoch = *turn;
+                self.announced.clear();
             }
-            Body::Gone { cob, state, kept_from } => {
+            Body::Removed { cob, state, kept_from } => {
                 // Its grants stay valid after the departure.
                 let DurableCob { grants, lapsed, .. } = *self.cobs.remove(cob).unwrap_or_default();
                 if !grants.is_empty() || !lapsed.is_empty() {
@@ -626,10 +637,10 @@ impl Durable {
             Body::Ordered(OrderRecord::Pause) => self.paused = true,
             Body::Ordered(OrderRecord::Resume) => {
                 self.paused = false;
-                self.held = None;
+                self.cancelled = None;
             }
-            Body::Ordered(OrderRecord::Cancel(generation)) => self.held = Some(*generation),
-            Body::Ordered(OrderRecord::Unhold) => self.held = None,
+            Body::Ordered(OrderRecord::Cancel(generation)) => self.cancelled = Some(*generation),
+            Body::Ordered(OrderRecord::EndCancel) => self.cancelled = None,
             Body::Ordered(OrderRecord::Limit(limit)) => self.limit = *limit,
             Body::Ordered(OrderRecord::LimitBudget(budget, limit)) => {
                 match limit {
@@ -662,13 +673,13 @@ impl Durable {
                     c.lapsed.retain(|asker| asker.host_str() != host.as_str());
                 }
             }
-            Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
+            Body::Ordered(OrderRecord::MarkRemoved(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Settled(generation) => self.settled |= self.active == *generation,
             Body::Switch(step) => self.switching.apply(step, record.at),
             // There are no records of files.
             Body::Ordered(
                 OrderRecord::Prepare(_)
-                | OrderRecord::CallOff(_)
+                | OrderRecord::Discard(_)
                 | OrderRecord::Reboot
                 | OrderRecord::Run(_)
                 | OrderRecord::Resolve { .. }
@@ -680,8 +691,8 @@ impl Durable {
 
     /// The switch is over, or abandoned.
     fn forget_facts(&mut self) {
-        self.finals.clear();
-        self.told.clear();
+        self.departed.clear();
+        self.announced.clear();
         self.declared.clear();
     }
 

@@ -68,18 +68,18 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Retry(cob()),
         OrderRecord::Fence(host, Some(life)),
         OrderRecord::Prepare(GenerationNumber(1)),
-        OrderRecord::DeclareFinal(cob()),
+        OrderRecord::MarkRemoved(cob()),
         OrderRecord::Cancel(GenerationNumber(1)),
-        OrderRecord::CallOff(GenerationNumber(1)),
+        OrderRecord::Discard(GenerationNumber(1)),
         OrderRecord::Limit(Some(2)),
         OrderRecord::Only(vec![HostName::new("n1").expect("a name")]),
     ];
     let mut all = vec![
         Body::Snapshot(Box::default()),
-        Body::Life(life),
-        Body::Go(GenerationNumber(1)),
+        Body::Incarnation(life),
+        Body::SwitchStarted(GenerationNumber(1)),
         Body::Activated(GenerationNumber(1)),
-        Body::Gone { cob: cob(), state: state(), kept_from: None },
+        Body::Removed { cob: cob(), state: state(), kept_from: None },
         Body::Granted { cob: cob(), to: id("n2/b"), grant },
         Body::Returned { cob: cob(), from: id("n2/b"), number },
         Body::Begun { cob: cob(), begun },
@@ -115,7 +115,7 @@ fn one_of_each() -> Vec<Body> {
     ];
     all.extend(orders.into_iter().map(Body::Ordered));
     all.extend(notes.into_iter().map(|note| Body::Note { cob: cob(), note }));
-    all.extend([Body::Final { cob: cob() }, Body::Told { cobs: vec![id("n2/b")] }, Body::Turn(3)]);
+    all.extend([Body::Departed { cob: cob() }, Body::DeparturesAnnounced { cobs: vec![id("n2/b")] }, Body::Epoch(3)]);
     all.push(Body::Settled(GenerationNumber(1)));
     all.extend(steps().into_iter().map(Body::Switch));
     all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
@@ -127,7 +127,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Switch(SwitchRecord::Parted([(n2(), parted)].into())));
     all.push(Body::Switch(SwitchRecord::Through([n2()].into())));
     all.push(Body::Switch(SwitchRecord::Quiet(true)));
-    all.push(Body::Ordered(OrderRecord::Unhold));
+    all.push(Body::Ordered(OrderRecord::EndCancel));
     let (path, choice) = (Some("/x".to_owned()), "ours".to_owned());
     all.push(Body::Ordered(OrderRecord::Resolve { cob: cob(), path, choice }));
     let (path, version) = ("/x".to_owned(), "4f".to_owned());
@@ -179,10 +179,10 @@ fn steps() -> Vec<SwitchRecord> {
 fn place(body: &Body) -> usize {
     match body {
         Body::Snapshot(_) => 0,
-        Body::Life(_) => 1,
-        Body::Go(_) => 2,
+        Body::Incarnation(_) => 1,
+        Body::SwitchStarted(_) => 2,
         Body::Activated(_) => 3,
-        Body::Gone { .. } => 4,
+        Body::Removed { .. } => 4,
         Body::Granted { .. } => 5,
         Body::Returned { .. } => 6,
         Body::Begun { .. } => 7,
@@ -195,13 +195,13 @@ fn place(body: &Body) -> usize {
             OrderRecord::Retry(_) => 13,
             OrderRecord::Fence(..) => 14,
             OrderRecord::Prepare(_) => 15,
-            OrderRecord::DeclareFinal(_) => 16,
+            OrderRecord::MarkRemoved(_) => 16,
             OrderRecord::Cancel(_) => 17,
-            OrderRecord::CallOff(_) => 18,
+            OrderRecord::Discard(_) => 18,
             OrderRecord::Limit(_) => 19,
             OrderRecord::Only(_) => 20,
             OrderRecord::LimitBudget(..) => 45,
-            OrderRecord::Unhold => 50,
+            OrderRecord::EndCancel => 50,
             OrderRecord::Resolve { .. } => 51,
             OrderRecord::Restore { .. } => 52,
             OrderRecord::RaiseBudget(..) => 53,
@@ -223,9 +223,9 @@ fn place(body: &Body) -> usize {
             Note::Overdrawn { .. } => 30,
             Note::Broken { .. } => 44,
         },
-        Body::Final { .. } => 31,
-        Body::Told { .. } => 32,
-        Body::Turn(_) => 33,
+        Body::Departed { .. } => 31,
+        Body::DeparturesAnnounced { .. } => 32,
+        Body::Epoch(_) => 33,
         Body::Settled(_) => 34,
         Body::Switch(step) => match step {
             SwitchRecord::Begun { .. } => 35,

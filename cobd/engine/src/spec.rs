@@ -34,7 +34,7 @@ impl FromIterator<StateId> for Set {
     }
 }
 
-const NO_HOP: u16 = u16::MAX;
+const NO_TRANSITION: u16 = u16::MAX;
 
 /// A kind as the rules use it.
 #[derive(Debug)]
@@ -111,20 +111,20 @@ impl KindTable {
     }
 
     /// The first transition of the shortest route, if there is a route.
-    pub(crate) fn hop(&self, from: StateIx, to: StateIx) -> Option<u16> {
+    pub(crate) fn next_transition(&self, from: StateIx, to: StateIx) -> Option<u16> {
         let hop = self.next[usize::from(from.0) * self.states.len() + usize::from(to.0)];
-        (hop != NO_HOP).then_some(hop)
+        (hop != NO_TRANSITION).then_some(hop)
     }
 
     pub(crate) fn reaches(&self, from: StateIx, to: StateIx) -> bool {
-        from == to || self.hop(from, to).is_some()
+        from == to || self.next_transition(from, to).is_some()
     }
 }
 
 /// Shortest routes between all states. Among equally short routes, the first transition decides: the earliest in the
 /// kind's list.
 fn routes(n: usize, transitions: &[TransitionTable]) -> Vec<u16> {
-    let mut next = vec![NO_HOP; n * n];
+    let mut next = vec![NO_TRANSITION; n * n];
     let mut distance = vec![u32::MAX; n];
     for to in 0..n {
         // Backwards from the target; then each state takes its first transition that comes nearer.
@@ -144,7 +144,7 @@ fn routes(n: usize, transitions: &[TransitionTable]) -> Vec<u16> {
             let (from, via) = (usize::from(t.from.0), usize::from(t.to.0));
             let nearer = distance[via] != u32::MAX && distance[from] == distance[via] + 1;
             let slot = &mut next[from * n + to];
-            if from != to && nearer && *slot == NO_HOP {
+            if from != to && nearer && *slot == NO_TRANSITION {
                 *slot = i as u16;
             }
         }
@@ -163,7 +163,7 @@ pub(crate) struct NeedSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Dependency {
     /// This transition of the kind.
-    Hop(u16),
+    Transition(u16),
     /// Grants of this state.
     Lock(StateIx),
 }
@@ -207,7 +207,7 @@ impl Spec {
             let (from, to) = (ix(names, &t.from), ix(names, &t.to));
             let needs = shared.needs(&t.needs, names);
             for (i, _) in kind.transitions.iter().enumerate().filter(|(_, k)| k.from == from && k.to == to) {
-                merge(found.entry(Dependency::Hop(i as u16)).or_default(), needs.clone());
+                merge(found.entry(Dependency::Transition(i as u16)).or_default(), needs.clone());
             }
         }
         for l in &cob.locks {
@@ -248,8 +248,8 @@ impl Spec {
         }
     }
 
-    pub(crate) fn hop_needs(&self, transition: u16) -> &[NeedSpec] {
-        self.needs_of(Dependency::Hop(transition))
+    pub(crate) fn transition_needs(&self, transition: u16) -> &[NeedSpec] {
+        self.needs_of(Dependency::Transition(transition))
     }
 
     pub(crate) fn lock_needs(&self, state: StateIx) -> &[NeedSpec] {

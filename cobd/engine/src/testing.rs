@@ -88,7 +88,7 @@ impl Bench {
     /// Exchanges hellos with a host.
     pub(crate) fn meet(&mut self, host: &str) -> Vec<String> {
         let life = *self.lives.entry(name(host)).or_insert(Incarnation { id: 99, start: 1 });
-        let ack = HelloAck { incarnation: self.engine.life(), granted: Vec::new() };
+        let ack = HelloAck { incarnation: self.engine.incarnation(), granted: Vec::new() };
         let items = vec![Item::Hello(Hello { kept: Vec::new() }), Item::HelloAck(ack)];
         self.event(Event::Received(Batch { from: name(host), incarnation: life, lamport: 0, under_way: None, items }))
     }
@@ -126,7 +126,7 @@ impl Bench {
     }
 
     fn said(&self, text: &str) -> Event {
-        let item = read(text, self.engine.life());
+        let item = read(text, self.engine.incarnation());
         let from = speaker(&item, text);
         let incarnation = self.lives.get(&from).copied().unwrap_or(Incarnation { id: 99, start: 1 });
         Event::Received(Batch { from, incarnation, lamport: 0, under_way: None, items: vec![item] })
@@ -134,7 +134,7 @@ impl Bench {
 
     /// A message of the other host's previous incarnation arrives.
     pub(crate) fn hears_late(&mut self, text: &str) -> Vec<String> {
-        let item = read(text, self.engine.life());
+        let item = read(text, self.engine.incarnation());
         let from = speaker(&item, text);
         let mut incarnation = self.lives[&from];
         incarnation.start -= 1;
@@ -143,7 +143,7 @@ impl Bench {
 
     /// Messages of a host arrive together.
     pub(crate) fn hears_together(&mut self, from: &str, texts: &[&str]) -> Vec<String> {
-        let items = texts.iter().map(|t| read(t, self.engine.life())).collect();
+        let items = texts.iter().map(|t| read(t, self.engine.incarnation())).collect();
         let incarnation = self.lives[&name(from)];
         self.event(Event::Received(Batch { from: name(from), incarnation, lamport: 0, under_way: None, items }))
     }
@@ -196,15 +196,15 @@ impl Bench {
 
     /// The daemon dies and restarts from its records; no check has ended yet.
     pub(crate) fn comes_back(&mut self) -> Vec<String> {
-        let mut life = self.engine.life();
+        let mut life = self.engine.incarnation();
         life.start += 1;
         let host = name("h");
         let back = RestartInput {
             host: &host,
-            life,
+            incarnation: life,
             durable: &self.durable.clone(),
             active: Some(self.bundle.clone()),
-            going: self.going.clone(),
+            pending: self.going.clone(),
             order: self.order.clone(),
             in_process: &[],
             same_boot: true,
@@ -287,15 +287,15 @@ fn tell_record(body: &Body) -> String {
         Body::Lapsed { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),
         Body::Note { cob, note } => tell_note(cob, note),
         Body::Unknown { cob, .. } => format!("write: {cob} unknown"),
-        Body::Life(life) => format!("write: life {}", life.start),
-        Body::Final { cob } => format!("write: {cob} is final"),
-        Body::Told { cobs } => {
+        Body::Incarnation(life) => format!("write: life {}", life.start),
+        Body::Departed { cob } => format!("write: {cob} is final"),
+        Body::DeparturesAnnounced { cobs } => {
             format!("write: told that {} is final", cobs.iter().map(CobId::as_str).collect::<Vec<_>>().join(" "))
         }
-        Body::Turn(turn) => format!("write: turn {turn}"),
-        Body::Go(_)
+        Body::Epoch(turn) => format!("write: turn {turn}"),
+        Body::SwitchStarted(_)
         | Body::Activated(_)
-        | Body::Gone { .. }
+        | Body::Removed { .. }
         | Body::Ordered(_)
         | Body::Snapshot(_)
         | Body::Settled(_)
@@ -356,9 +356,9 @@ fn tell_item(item: &Item) -> String {
             let kept = h.kept.iter().map(|a| format!(" {} of {} {}", a.asker, a.asked, num(a.number)));
             format!("hello{}", kept.collect::<String>())
         }
-        Item::AskFinal(f) | Item::Final(f) => {
+        Item::AskDepartures(f) | Item::Departures(f) => {
             let cobs: Vec<_> = f.cobs.iter().map(CobId::as_str).collect();
-            format!("{} {} -> {} turn {}: {}", item.name(), f.from, f.to, f.turn, cobs.join(" ")).trim_end().to_owned()
+            format!("{} {} -> {} turn {}: {}", item.name(), f.from, f.to, f.epoch, cobs.join(" ")).trim_end().to_owned()
         }
         Item::HelloAck(a) => {
             let granted = a.granted.iter().map(|g| format!(" {}", tell_grant(g)));
@@ -420,8 +420,8 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
             let number = |word: &str| word.trim_end_matches(':').parse().expect("a number");
             let (from, to) = (GenerationNumber(number(words[1])), GenerationNumber(number(words[3])));
             let finals =
-                DepartureReport { from, to, turn: number(words[5]), cobs: words[6..].iter().map(|w| id(w)).collect() };
-            if words[0] == "final" { Item::Final(finals) } else { Item::AskFinal(finals) }
+                DepartureReport { from, to, epoch: number(words[5]), cobs: words[6..].iter().map(|w| id(w)).collect() };
+            if words[0] == "final" { Item::Departures(finals) } else { Item::AskDepartures(finals) }
         }
         "hello" => Item::Hello(Hello { kept: (1..words.len()).step_by(4).map(about).collect() }),
         "hello-ack" => {
@@ -467,8 +467,8 @@ fn speaker(item: &Item, text: &str) -> HostName {
         | Item::Lapsed(_)
         | Item::Hello(_)
         | Item::HelloAck(_)
-        | Item::AskFinal(_)
-        | Item::Final(_)
+        | Item::AskDepartures(_)
+        | Item::Departures(_)
         | Item::Refused(_)
         | Item::Going(_)
         | Item::Withdrawn(_)

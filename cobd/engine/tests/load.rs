@@ -327,10 +327,10 @@ impl Loaded {
         let (generation, order) = (GenerationNumber(1), SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
         let back = RestartInput {
             host: &HostName::new("h0").expect("a name"),
-            life: Incarnation { id: 1, start: 2 },
+            incarnation: Incarnation { id: 1, start: 2 },
             durable: &self.durable,
             active: Some(Arc::new(bundle(self.size)).into()),
-            going: None,
+            pending: None,
             order: order.into(),
             in_process: &[],
             same_boot: true,
@@ -356,8 +356,8 @@ impl Loaded {
         let finals = |size: Size| DepartureReport {
             from: GenerationNumber(1),
             to: GenerationNumber(2),
-            turn: 0,
-            cobs: (0..cob_types::message::MAX_FINALS as u64).map(|n| asker(n % size.own)).collect(),
+            epoch: 0,
+            cobs: (0..cob_types::message::MAX_DEPARTURES as u64).map(|n| asker(n % size.own)).collect(),
         };
         self.says_of_some("requests, the same again", |l, n| l.request(n, 1, "up"));
         self.says_of_some("requests under higher numbers", |l, n| l.request(n, 2, "up"));
@@ -371,8 +371,8 @@ impl Loaded {
         self.says_of_some("requests for the other state", |l, n| l.request(n, 3, "down"));
         self.says_of_some("probes", |l, n| l.probe(n, 4));
         self.says_of_some("releases of that", |l, n| Item::Release(about(l.size, n, 3)));
-        self.says_in_time("final change objects", vec![Item::Final(finals(self.size)); 16]);
-        self.says_in_time("questions for final change objects", vec![Item::AskFinal(finals(self.size)); 16]);
+        self.says_in_time("final change objects", vec![Item::Departures(finals(self.size)); 16]);
+        self.says_in_time("questions for final change objects", vec![Item::AskDepartures(finals(self.size)); 16]);
         if self.size.needs {
             let of = |l: &Self, n: u64| l.own(n % l.size.own);
             self.says_of_some("recalls", |l, n| Item::Recall(of(l, n)));

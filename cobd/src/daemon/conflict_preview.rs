@@ -199,7 +199,7 @@ impl Daemon {
         let Some(active) = &self.active else { return BTreeSet::new() };
         let was = &*active.prepared.bundle;
         let may = |cob: &CobId| [was, &*prepared.bundle].into_iter().any(|bundle| self.may_conflict_in(bundle, cob));
-        let stuck = self.engine.dead_ends(Time(0)).filter(|cob| may(cob));
+        let stuck = self.engine.without_exit_state(Time(0)).filter(|cob| may(cob));
         prepared.bundle.changed(was).filter(|cob| may(cob)).cloned().chain(stuck).collect()
     }
 

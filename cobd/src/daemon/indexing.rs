@@ -156,7 +156,8 @@ impl Indexing {
     }
 
     fn put_aside(&mut self, seq: u64, record: Record) {
-        if matches!(record.body, Body::Ordered(_) | Body::Go(_) | Body::Activated(_)) || record.by.is_some() {
+        if matches!(record.body, Body::Ordered(_) | Body::SwitchStarted(_) | Body::Activated(_)) || record.by.is_some()
+        {
             self.aside.push_back((seq, record));
             if self.aside.len() > ASIDE {
                 self.aside.pop_front();
@@ -359,7 +360,7 @@ mod tests {
 
     fn record(generation: u64) -> Record {
         let generation = GenerationNumber(generation);
-        Record { at: Time(generation.0), lamport: 1, generation, body: Body::Go(generation), by: None }
+        Record { at: Time(generation.0), lamport: 1, generation, body: Body::SwitchStarted(generation), by: None }
     }
 
     /// A daemon's journal and index, with a stopped clock: the daemon looks busy as long as the index is not fed.

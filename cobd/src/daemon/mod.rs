@@ -204,7 +204,7 @@ impl Active {
 /// Adds the operator's name to the records of an order.
 fn name(records: &mut [Record], who: Option<&str>) {
     let Some(who) = who else { return };
-    for record in records.iter_mut().filter(|record| matches!(record.body, Body::Ordered(_) | Body::Go(_))) {
+    for record in records.iter_mut().filter(|record| matches!(record.body, Body::Ordered(_) | Body::SwitchStarted(_))) {
         record.by = Some(who.to_owned());
     }
 }
@@ -457,7 +457,7 @@ impl Daemon {
 
     async fn engine_stops(self) {
         let Self { engine, links, mut book, clock, .. } = self;
-        let rests = engine.is_converged() && engine.going_to().is_none();
+        let rests = engine.is_converged() && engine.pending_generation().is_none();
         if let Err(error) = book.commit() {
             warn!(%error, "the last records before the stop are lost");
         }

@@ -166,7 +166,7 @@ impl Daemon {
                 }
                 let has_links = self.links.status().iter().any(|p| p.host == host);
                 let parted = self.has_parted_with(&host);
-                if !has_links && !parted && self.engine.knows_nothing_of(&host) {
+                if !has_links && !parted && self.engine.is_unknown(&host) {
                     let unknown = format!("this host does not know the host {host}");
                     self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists the hosts");
                     return;
@@ -247,7 +247,7 @@ impl Daemon {
         } else if generation == self.goal() && self.active.is_some() {
             self.widen(&terms.only, &who);
             // A paused switch continues only with `resume`.
-            let told_again = self.engine.held().is_none() && self.speak_again(&who);
+            let told_again = self.engine.cancelled().is_none() && self.speak_again(&who);
             if let Some(terms) = self.other_terms(generation, how) {
                 self.reterm(terms, Some(&who));
                 self.done(reply, true, format!("generation {generation}: the switch continues with the new terms"));
@@ -259,7 +259,7 @@ impl Daemon {
             }
             let is_active = generation == self.engine.generation();
             let word = if is_active { "is active" } else { "is being switched to" };
-            let held = match self.engine.held() {
+            let held = match self.engine.cancelled() {
                 Some(_) => ", and was cancelled: `cobctl resume` continues it",
                 None => "",
             };
@@ -275,7 +275,7 @@ impl Daemon {
 
     /// The generation of the pending switch, else the active generation. It may be a step on a longer path.
     pub(super) fn here(&self) -> GenerationNumber {
-        self.engine.going_to().unwrap_or(self.engine.generation())
+        self.engine.pending_generation().unwrap_or(self.engine.generation())
     }
 
     /// The target generation of the present switch, after all its steps; else the active generation. Messages about a
@@ -478,8 +478,8 @@ impl Daemon {
         if generation == self.here() {
             // The step is pending already: only the target changes.
             self.begin(&goal, start, left, who, who);
-            if self.engine.held().is_some() {
-                self.feed(Event::Order(Order::Unhold));
+            if self.engine.cancelled().is_some() {
+                self.feed(Event::Order(Order::EndCancel));
             }
             self.ahead.meet((goal.generation != generation).then_some(goal));
             return Ok(());
@@ -577,7 +577,7 @@ impl Daemon {
 
     fn pause(&mut self, pause: bool, who: &str, reply: Reply) {
         // The pause of a cancelled switch is no pause by an operator: the next switch ends it.
-        let changed = if pause { !self.engine.is_paused_by_word() } else { self.engine.is_paused() };
+        let changed = if pause { !self.engine.is_paused_by_order() } else { self.engine.is_paused() };
         if changed {
             self.feed_ordered(Event::Order(if pause { Order::Pause } else { Order::Resume }), who);
         }

@@ -95,7 +95,7 @@ impl Daemon {
     fn send_batch(&mut self, host: &HostName, items: Vec<Item>) {
         let batch = Batch {
             from: self.config.host.clone(),
-            incarnation: self.engine.life(),
+            incarnation: self.engine.incarnation(),
             lamport: self.engine.lamport(),
             items,
             under_way: self.switch.under_way(),

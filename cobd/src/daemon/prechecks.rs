@@ -217,9 +217,9 @@ impl Daemon {
     pub(super) fn look_ahead(&mut self, prepared: &Prepared, links: BTreeSet<HostName>, reply: Reply, detail: String) {
         self.forget_looks();
         let generation = prepared.manifest.generation;
-        if self.engine.going_to().is_none() && self.engine.running_actions().is_empty() {
+        if self.engine.pending_generation().is_none() && self.engine.running_actions().is_empty() {
             self.ahead.generation = Some(generation);
-            let start = self.engine.life().start;
+            let start = self.engine.incarnation().start;
             let new = self.new_in(prepared);
             let bundle = &prepared.bundle;
             let with_files = new.iter().filter(|cob| bundle.has_files(cob)).filter_map(|cob| bundle.get(cob));

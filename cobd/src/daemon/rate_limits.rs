@@ -34,10 +34,10 @@ impl RateLimits {
         let all = batch.items.len();
         let from = &batch.from;
         batch.items.retain(|item| {
-            let (Item::AskFinal(of) | Item::Final(of)) = item else { return true };
-            let allowed = of.turn <= known || self.allows(from, now);
+            let (Item::AskDepartures(of) | Item::Departures(of)) = item else { return true };
+            let allowed = of.epoch <= known || self.allows(from, now);
             if allowed {
-                known = known.max(of.turn);
+                known = known.max(of.epoch);
             }
             allowed
         });
@@ -72,7 +72,7 @@ mod tests {
     fn of_turns_only_those_count_that_are_news() {
         let mut brakes = RateLimits::default();
         let (from, to) = (GenerationNumber(1), GenerationNumber(2));
-        let item = |turn| Item::AskFinal(DepartureReport { from, to, turn, cobs: Vec::new() });
+        let item = |turn| Item::AskDepartures(DepartureReport { from, to, epoch: turn, cobs: Vec::new() });
         let mut batch = |turns: &mut dyn Iterator<Item = u64>| {
             let incarnation = Incarnation { id: 1, start: 1 };
             let items = turns.map(item).collect();

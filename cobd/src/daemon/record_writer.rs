@@ -160,13 +160,13 @@ impl<J: Journal> RecordWriter<J> {
 
     /// Notes the step of a switch.
     fn note_course(&mut self, seq: u64, record: &Record) {
-        use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled, Switch};
+        use Body::{Activated, Begun, Checked, Ended, Ordered, Settled, Switch, SwitchStarted};
         let body = &record.body;
         let drifted = matches!(body, Checked { drift: true, .. });
         let sets_out = matches!(body, Switch(SwitchRecord::Begun { .. }));
         if drifted
             || sets_out
-            || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. })
+            || matches!(body, SwitchStarted(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. })
         {
             history::entry(&self.host, seq, record).iter().for_each(|entry| self.course.note(entry));
             // The outcome of the previous switch stays: a canary's part is queried after the host was rolled back.
@@ -252,7 +252,7 @@ mod tests {
         book.take_part(&[record(3)], Time(0));
         assert_eq!(book.end_turn(&[record(4)], Time(0)).expect("written"), 4);
         assert_eq!(book.journal.entries_since(1).count(), 0, "no part of it must be durable");
-        let urgent = Record { body: Body::Go(GenerationNumber(2)), ..record(6) };
+        let urgent = Record { body: Body::SwitchStarted(GenerationNumber(2)), ..record(6) };
         book.take_part(&[record(5), urgent], Time(0));
         book.end_turn(&[], Time(0)).expect("written");
         let written = book

@@ -171,7 +171,7 @@ impl Daemon {
             (_, cobs) => cobs.iter().cloned().collect(),
         };
         self.rounds.begun += 1;
-        let number = (u64::from(self.engine.life().start) << 32) | u64::from(self.rounds.begun);
+        let number = (u64::from(self.engine.incarnation().start) << 32) | u64::from(self.rounds.begun);
         let generation = self.active.as_ref().map_or(GenerationNumber(0), |a| a.prepared.manifest.generation);
         let mut told = CheckRound::new(self.config.host.clone(), number, generation);
         told.asked = all.len() as u64;

@@ -155,7 +155,7 @@ impl Daemon {
         if durable.keep_possible(clock.now()) {
             warn!("recorded numbers are impossibly high: another host has lied. The numbers are reduced");
         }
-        let life = next_life(durable.life);
+        let life = next_life(durable.incarnation);
         // Recorded before the links exist: they announce the incarnation in their first messages.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
         let boot = Boot::note(&config.state_dir)?;
@@ -217,10 +217,10 @@ impl Daemon {
             [active.as_ref(), coming.as_ref()].into_iter().flatten().flat_map(|p| p.in_process(&kinds)).collect();
         let back = RestartInput {
             host: &config.host,
-            life,
+            incarnation: life,
             durable: &durable,
             active: active.as_ref().map(|p| p.bundle.clone().into()),
-            going: coming.as_ref().map(|p| p.bundle.clone().into()),
+            pending: coming.as_ref().map(|p| p.bundle.clone().into()),
             order: order_of_return(&generations, active.as_ref(), coming.as_ref()),
             in_process: &in_process,
             same_boot: boot.same,
@@ -228,7 +228,7 @@ impl Daemon {
         let (engine, mut effects) = Engine::recover(&back, clock.now());
         let switch = SwitchWatch::returned(&durable);
         // The new incarnation is on record already.
-        effects.persist.retain(|r| !matches!(r.body, Body::Life(_)));
+        effects.persist.retain(|r| !matches!(r.body, Body::Incarnation(_)));
         info!(
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
             "up"
@@ -315,7 +315,7 @@ impl Daemon {
         self.take_up_switch();
         let found = self.kinds.scan().map_err(|source| StartError::System { doing: "looking for jobs", source })?;
         // Actions that the engine starts during recovery have no job yet.
-        let start = self.engine.life().start;
+        let start = self.engine.incarnation().start;
         let earlier = self.engine.running_actions().into_iter().filter(|(_, number)| number.start != start);
         let mut running: BTreeMap<CobId, Number> = earlier.collect();
         for job in found {
@@ -381,7 +381,7 @@ fn next_life(last: Option<Incarnation>) -> Incarnation {
 
 /// Makes a new incarnation durable.
 fn note_life(journal: &mut FileJournal, durable: &mut Durable, life: Incarnation, at: Time) -> Result<(), StartError> {
-    let body = Body::Life(life);
+    let body = Body::Incarnation(life);
     let record = Record { at, lamport: durable.lamport.saturating_add(1), generation: durable.active, body, by: None };
     let bytes = codec::encode_packed(&record)
         .map_err(|e| StartError::Record { seq: journal.last_seq() + 1, what: e.to_string() })?;

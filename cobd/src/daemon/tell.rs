@@ -16,9 +16,9 @@ impl Daemon {
         let generation = self.engine.generation();
         let counters = self.links.counters();
         let through = self.are_through();
-        let ActiveObjects { mut cobs, waiting, at_rest } = match of {
-            StatusOf::All => ActiveObjects { cobs: self.engine.status(now), waiting: 0, at_rest: 0 },
-            StatusOf::Restless => self.engine.status_of_restless(now, most_waiting),
+        let ActiveObjects { mut cobs, waiting, idle } = match of {
+            StatusOf::All => ActiveObjects { cobs: self.engine.status(now), waiting: 0, idle: 0 },
+            StatusOf::Restless => self.engine.status_of_active(now, most_waiting),
         };
         cobs.iter_mut().for_each(|c| self.add_more(c));
         cobs.extend(self.departures.status());
@@ -27,7 +27,7 @@ impl Daemon {
             reachable: true,
             error: None,
             generation: self.active.is_some().then_some(generation),
-            switching_to: self.engine.going_to(),
+            switching_to: self.engine.pending_generation(),
             converged: self.is_converged(),
             paused: self.engine.is_paused(),
             security: self.security(),
@@ -58,7 +58,7 @@ impl Daemon {
             denied: self.front.api.denied(),
             switch_waits: self.engine.switch_waits(),
             cobs,
-            held: self.engine.held(),
+            held: self.engine.cancelled(),
             limit: self.engine.limit(),
             settled: self.book.durable().settled,
             prepared: self.prepared(),
@@ -67,7 +67,7 @@ impl Daemon {
             raised: self.engine.raised_budgets(),
             lapses: self.engine.lapses(),
             says_final: true,
-            at_rest: at_rest as u64,
+            at_rest: idle as u64,
             waiting: waiting as u64,
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
             alone: self.switch.is_alone(),
@@ -98,7 +98,7 @@ impl Daemon {
         self.front.api.pace.stands(Stands {
             converged: self.is_converged(),
             generation: self.engine.generation(),
-            going_to: self.engine.going_to(),
+            going_to: self.engine.pending_generation(),
             paused: self.engine.is_paused(),
         });
     }
@@ -116,7 +116,7 @@ impl Daemon {
             let peers: Vec<_> = links.status().into_iter().filter(|p| !through.contains(&p.host)).collect();
             let up = peers.iter().filter(|p| p.up).count();
             let state = match (engine.is_paused(), converged) {
-                (true, _) if engine.held().is_some() => "held",
+                (true, _) if engine.cancelled().is_some() => "held",
                 (true, _) => "paused",
                 (false, true) => "converged",
                 (false, false) => "converging",

@@ -153,7 +153,7 @@ impl Daemon {
                 warn!(%host, "an impossibly high number is not taken over{more}");
             });
         }
-        let (turn, now) = (self.engine.turn(), self.clock.now());
+        let (turn, now) = (self.engine.epoch(), self.clock.now());
         let held_back = self.brakes.hold_turns(&mut received.batch, turn, now);
         self.too_much(host, held_back as u64);
         let all = received.batch.items.len();
@@ -163,7 +163,7 @@ impl Daemon {
         let of_switches: Vec<Item> = of_switches.filter(|_| counts).collect();
         let greets = of_switches.iter().any(|item| matches!(item, Item::Going(_)));
         if !of_switches.is_empty() {
-            self.engine.heard(received.batch.lamport);
+            self.engine.note_lamport(received.batch.lamport);
         }
         for item in of_switches {
             self.heard_of_switch(host, item);

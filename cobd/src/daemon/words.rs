@@ -79,7 +79,7 @@ impl Daemon {
     /// Marks change objects as departed that this host awaits before it activates: a single change object, or all of a
     /// host.
     pub(super) fn declare_final(&mut self, departing: &Departing, who: &str, reply: Reply) {
-        let next = self.engine.going_to();
+        let next = self.engine.pending_generation();
         let is_meant = |cob: &CobId| match departing {
             Departing::Cob(named) => cob == named,
             Departing::Host(host) => cob.host_str() == host.as_str(),
@@ -87,7 +87,7 @@ impl Daemon {
         let awaited = self.engine.switch_waits().into_iter().map(|wait| wait.cob).filter(is_meant);
         let awaited: Vec<CobId> = awaited.collect();
         for cob in &awaited {
-            self.feed_ordered(Event::Order(Order::DeclareFinal(cob.clone())), who);
+            self.feed_ordered(Event::Order(Order::MarkRemoved(cob.clone())), who);
         }
         let (named, without) = match departing {
             Departing::Cob(cob) => (cob.to_string(), "it".to_owned()),
@@ -135,7 +135,7 @@ impl Daemon {
         }
         // A fetch for a newer generation was ordered before this order.
         self.fetches.call_off(|g| g > generation);
-        let again = self.engine.held() == Some(generation);
+        let again = self.engine.cancelled() == Some(generation);
         let ended = self.switching().is_none() && !again;
         let policy = on_failure.unwrap_or_else(|| self.on_failure(generation));
         // Another host that rolls back must not start the cancelled switch, wherever that has converged.
@@ -181,7 +181,7 @@ impl Daemon {
 
     /// Repeats the cancel of running actions after the daemon ended in between.
     pub(super) fn cancel_again(&mut self) {
-        if self.engine.held().is_some() {
+        if self.engine.cancelled().is_some() {
             self.turn.cancel.extend(self.engine.running_actions().into_iter().map(|(cob, _)| cob));
         }
     }
@@ -216,7 +216,7 @@ impl Daemon {
         self.forget_looks_at(generation);
         let changed = fetching || forgotten;
         if changed {
-            self.note_order(OrderRecord::CallOff(generation), Some(who));
+            self.note_order(OrderRecord::Discard(generation), Some(who));
         }
         let detail = match (forgotten, fetching) {
             (_, true) => "its fetch was cancelled",

@@ -254,7 +254,7 @@ impl Play {
         }
         for host in hosts {
             let engine = self.world()?.engine(&host);
-            let Some((engine, to)) = engine.and_then(|e| Some((e, e.going_to()?))) else { continue };
+            let Some((engine, to)) = engine.and_then(|e| Some((e, e.pending_generation()?))) else { continue };
             let waits = engine.switch_waits();
             let waits: Vec<_> = waits.iter().map(|w| format!("{} (asked {})", w.cob, w.asked)).collect();
             let _ = writeln!(text, "{host} goes to {to}, waits for {}", waits.join(", "));
@@ -331,9 +331,11 @@ fn read_order(text: &str) -> Result<Order, String> {
         ["limit", "none"] => Ok(Order::Limit(None)),
         ["limit", k] => Ok(Order::Limit(Some(k.parse().map_err(|_| format!("{k:?} is no number"))?))),
         ["retry", cob] => Ok(Order::Retry(CobId::new(cob).map_err(|e| e.to_string())?)),
-        ["declare-final", cob] => Ok(Order::DeclareFinal(CobId::new(cob).map_err(|e| e.to_string())?)),
+        ["declare-final", cob] => Ok(Order::MarkRemoved(CobId::new(cob).map_err(|e| e.to_string())?)),
         ["fence", host] => Ok(Order::Fence(read_host(host)?)),
-        ["let-lapse", hosts @ ..] => Ok(Order::LetLapse(hosts.iter().map(|h| read_host(h)).collect::<Result<_, _>>()?)),
+        ["let-lapse", hosts @ ..] => {
+            Ok(Order::InvalidateGrants(hosts.iter().map(|h| read_host(h)).collect::<Result<_, _>>()?))
+        }
         _ => Err("no such order".to_owned()),
     }
 }

@@ -85,7 +85,11 @@ fn its_records_are_read_and_written_alike_and_add_up_to_the_same() {
             let record = record(&bytes);
             assert_eq!(codec::encode_packed(&record).expect("encodes"), bytes, "{name}: {record:?}");
             if let (What::Snapshot, Body::Snapshot(then)) = (what, &record.body) {
-                assert_eq!((then.life, then.lamport, then.active), (sum.life, sum.lamport, sum.active), "{name}");
+                assert_eq!(
+                    (then.incarnation, then.lamport, then.active),
+                    (sum.incarnation, sum.lamport, sum.active),
+                    "{name}"
+                );
                 for (id, cob) in &then.cobs {
                     // The time of a grant follows from its record's time, which that version did not add up.
                     let timeless = sum.cobs.get(id).map(|added| without_times(added.as_ref().clone()));

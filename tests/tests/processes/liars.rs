@@ -238,7 +238,7 @@ fn rounds_without_end_leave_little_on_record() {
 fn turns_without_end_leave_little_on_record() {
     flood("turns", |n| {
         let (from, to) = (GenerationNumber(1), GenerationNumber(1));
-        Item::AskFinal(DepartureReport { from, to, turn: n, cobs: Vec::new() })
+        Item::AskDepartures(DepartureReport { from, to, epoch: n, cobs: Vec::new() })
     });
 }
 

@@ -28,7 +28,7 @@ impl Engine {
     /// Removes a departed change object and releases its locks.
     pub(super) fn remove(&mut self, cob: CobRef, now: Time) {
         let Some(object) = self.objects.remove(cob) else { return };
-        let state = object.spec.kind.id(object.home());
+        let state = object.spec.kind.id(object.own_target());
         self.give_all_back(&object);
         // Local askers send a request only once: redirect it to the present answerer.
         let waiting = object.requests.iter().filter(|r| r.is_open() && self.names.is_here(r.asker));
@@ -55,7 +55,7 @@ impl Engine {
         self.absent.depart(cob, state, kept_from);
         let name = |state: StateId| self.names.state_name(state).clone();
         let (state, kept_from) = (name(state), kept_from.map(name));
-        self.out.record(Body::Gone { cob: self.names.cob_id(cob).clone(), state, kept_from });
+        self.out.record(Body::Removed { cob: self.names.cob_id(cob).clone(), state, kept_from });
     }
 
     /// Answers for a missing change object: if departed, it counts as locked in its last state; otherwise the request

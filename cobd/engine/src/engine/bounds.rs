@@ -1,6 +1,6 @@
 //! Upper bounds for the counters that hosts adopt from each other.
 //!
-//! Lamport numbers, epochs (`turn`) and switch attempts (`round`) only grow, and a host adopts a higher number from any
+//! Lamport numbers, epochs  and switch attempts (`round`) only grow, and a host adopts a higher number from any
 //! peer. So one lying host could drive them to their maximum on all hosts, and on record: there a Lamport number no
 //! longer orders messages, and epochs and attempts could not grow. The bounds below grow with the time since 1970,
 //! faster than any honest number; a lie below a bound leaves room for more years than matter. A clock near 1970 must
@@ -20,7 +20,7 @@ fn lamport(now: Time) -> u64 {
 }
 
 /// Counts to this bound at a rate of 1 kHz.
-fn turn(now: Time) -> u64 {
+fn epoch(now: Time) -> u64 {
     (now.0 / 1_000_000).max(1 << 32)
 }
 
@@ -39,8 +39,8 @@ impl Engine {
             impossible += 1;
         }
         let all = batch.items.len();
-        let most = turn(now).max(self.departures.epoch());
-        batch.items.retain(|item| !matches!(item, Item::AskFinal(of) | Item::Final(of) if of.turn > most));
+        let most = epoch(now).max(self.departures.epoch());
+        batch.items.retain(|item| !matches!(item, Item::AskDepartures(of) | Item::Departures(of) if of.epoch > most));
         impossible += all - batch.items.len();
         for item in &mut batch.items {
             if let Item::Going(going) = item
@@ -58,7 +58,7 @@ impl Durable {
     /// Cuts implausible counters down, because an earlier version adopted and recorded every number. Returns whether
     /// there were any.
     pub fn keep_possible(&mut self, now: Time) -> bool {
-        let mut cut = cut(&mut self.lamport, lamport(now)) | cut(&mut self.turn, turn(now));
+        let mut cut = cut(&mut self.lamport, lamport(now)) | cut(&mut self.epoch, epoch(now));
         if let Some(current) = &mut self.switching.current {
             cut |= self::cut(&mut current.terms.round, round(now));
         }

@@ -17,8 +17,8 @@ fn batch(lamport: u64, items: Vec<Item>) -> Batch {
     Batch { from: HostName::new("d").expect("a name"), incarnation, lamport, items, under_way: None }
 }
 
-fn finals(turn: u64) -> DepartureReport {
-    DepartureReport { from: GenerationNumber(1), to: GenerationNumber(2), turn, cobs: Vec::new() }
+fn finals(epoch: u64) -> DepartureReport {
+    DepartureReport { from: GenerationNumber(1), to: GenerationNumber(2), epoch, cobs: Vec::new() }
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_lamport_number_of_the_end_of_all_numbers_is_not_taken_over() {
 fn what_comes_with_a_number_that_can_not_be_counts() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 0, lock 1 <- d/d@1"]);
     b.now = NOW;
-    let request = read("request d/x of h/c@0 #1.7 rank 3", b.engine.life());
+    let request = read("request d/x of h/c@0 #1.7 rank 3", b.engine.incarnation());
     let said = b.event(Event::Received(batch(u64::MAX, vec![request])));
     assert!(said.iter().any(|line| line.contains("granted to d/x")), "{said:?}");
 }
@@ -57,7 +57,7 @@ fn what_is_taken_out_of_a_batch_is_counted() {
         let generation = GenerationNumber(2);
         Item::Going(Going { generation, policy: SwitchPolicy::default(), round, manifest: None })
     };
-    let all = |turn, round| vec![Item::AskFinal(finals(turn)), Item::Final(finals(turn)), going(round)];
+    let all = |epoch, round| vec![Item::AskDepartures(finals(epoch)), Item::Departures(finals(epoch)), going(round)];
     let mut possible = batch(1_000_000, all(1_000_000, 1000));
     assert_eq!(engine.keep_possible(&mut possible, NOW), 0);
     assert_eq!(possible, batch(1_000_000, all(1_000_000, 1000)));
@@ -66,12 +66,12 @@ fn what_is_taken_out_of_a_batch_is_counted() {
     assert_eq!(lies, batch(0, vec![going(1_795_000_000)]));
     // The engine does not rely on the daemon for it.
     engine.handle(Event::Received(batch(0, all(u64::MAX, 0))), NOW);
-    assert_eq!(engine.turn(), 0);
+    assert_eq!(engine.epoch(), 0);
 }
 
 #[test]
 fn a_journal_with_numbers_that_can_not_be_is_taken_up_with_others() {
-    let mut durable = Durable { lamport: u64::MAX - 1, turn: u64::MAX, ..Durable::default() };
+    let mut durable = Durable { lamport: u64::MAX - 1, epoch: u64::MAX, ..Durable::default() };
     let terms = Terms { round: u32::MAX, ..Terms::default() };
     let (from, to) = (GenerationNumber(1), GenerationNumber(2));
     let withdrawal = Withdrawal { to: from, round: u32::MAX, ordered: true, why: String::new() };
@@ -80,10 +80,10 @@ fn a_journal_with_numbers_that_can_not_be_is_taken_up_with_others() {
     durable.switching.apply(&begun, Time(1));
     assert_eq!(durable.switching.round_of_order(to), u32::MAX, "no order would be of a later round");
     assert!(durable.keep_possible(NOW));
-    assert_eq!((durable.lamport, durable.turn), (lamport(NOW), turn(NOW)));
+    assert_eq!((durable.lamport, durable.epoch), (lamport(NOW), epoch(NOW)));
     assert_eq!(durable.switching.round_of_order(to), round(NOW) + 1);
     assert!(!durable.keep_possible(NOW));
-    let mut honest = Durable { lamport: 1 << 39, turn: 12, ..Durable::default() };
+    let mut honest = Durable { lamport: 1 << 39, epoch: 12, ..Durable::default() };
     assert!(!honest.keep_possible(Time(0)));
 }
 
@@ -92,9 +92,9 @@ fn a_journal_with_numbers_that_can_not_be_is_taken_up_with_others() {
 fn records_made_after_a_word_that_is_not_for_the_engine_have_higher_numbers() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1"]);
     let before = b.engine.lamport();
-    b.engine.heard(before + 500);
+    b.engine.note_lamport(before + 500);
     assert_eq!(b.engine.lamport(), before + 501);
     // A lower number has no effect on the clock.
-    b.engine.heard(3);
+    b.engine.note_lamport(3);
     assert_eq!(b.engine.lamport(), before + 502);
 }

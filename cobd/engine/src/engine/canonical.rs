@@ -80,7 +80,7 @@ impl Engine {
         form.flags(&[o.failed, o.ordered, suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
         let (lifecycle, outlived) = (o.lifecycle, action.is_some_and(|action| action.outlived));
         form.flags(&[lifecycle.is_departing(), lifecycle.is_departed(), lifecycle.is_held_back()]);
-        form.flags(&[lifecycle.is_declared(), outlived, o.seen_ahead]);
+        form.flags(&[lifecycle.is_declared(), outlived, o.later_needs_granted]);
         let restarts = o.stopped.as_ref().map(|stopped| stopped.restart);
         form.flags(&[restarts.is_some(), restarts == Some(true)]);
         form.word(u64::from(o.troubles.failures));
@@ -141,9 +141,9 @@ impl Engine {
             l.confirmed,
             l.needed,
             l.kept,
-            l.untold,
-            l.told_leaving,
-            l.told_failed,
+            l.unsent,
+            l.sent_leaving,
+            l.sent_failed,
             l.refused().is_some(),
         ]);
         form.fingerprint(l.fingerprint);
@@ -159,7 +159,7 @@ impl Engine {
             self.canonical_needs(form, spec.lock_needs(StateIx(at as u16)));
         }
         for at in 0..spec.kind.transitions.len() {
-            self.canonical_needs(form, spec.hop_needs(at as u16));
+            self.canonical_needs(form, spec.transition_needs(at as u16));
         }
     }
 
@@ -177,7 +177,7 @@ impl Engine {
     fn canonical_switch(&self, form: &mut Form<'_>) {
         form.word(self.departures.epoch());
         form.word(self.departures.highest().0);
-        form.word(self.going_to().map_or(u64::MAX, |g| g.0));
+        form.word(self.pending_generation().map_or(u64::MAX, |g| g.0));
         let ids = |cobs: &BTreeSet<CobRef>| -> Vec<&CobId> { cobs.iter().map(|c| self.names.cob_id(*c)).collect() };
         if let Some(pending) = &self.departures.pending {
             for cobs in [&pending.departing, pending.open(), pending.announced(), pending.declared()] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cob_types::message::{DepartureReport, MAX_FINALS};
+use cob_types::message::{DepartureReport, MAX_DEPARTURES};
 use cob_types::{CobId, GenerationNumber, Item};
 
 use crate::engine::Engine;
@@ -29,7 +29,7 @@ impl Engine {
 
     /// Sends a host's question, and schedules its repeat.
     fn ask_departures(&mut self, host: HostRef, now: Time) {
-        let (from, turn) = (self.generation, self.departures.epoch());
+        let (from, epoch) = (self.generation, self.departures.epoch());
         let Some(pending) = &mut self.departures.pending else { return };
         let Some(repeat) = pending.repeat_of(host) else { return };
         if let Some(at) = repeat.schedule(now) {
@@ -37,9 +37,9 @@ impl Engine {
         }
         let mut cobs: Vec<CobId> = pending.awaited_of(host).iter().map(|c| self.names.cob_id(*c).clone()).collect();
         cobs.sort_unstable();
-        for cobs in cobs.chunks(MAX_FINALS) {
-            let asked = DepartureReport { from, to: pending.target.generation, turn, cobs: cobs.to_vec() };
-            self.out.send(host, Item::AskFinal(asked));
+        for cobs in cobs.chunks(MAX_DEPARTURES) {
+            let asked = DepartureReport { from, to: pending.target.generation, epoch, cobs: cobs.to_vec() };
+            self.out.send(host, Item::AskDepartures(asked));
         }
     }
 
@@ -61,8 +61,8 @@ impl Engine {
 
     /// Another host asks.
     pub(super) fn on_departures_asked(&mut self, host: HostRef, asked: DepartureReport) {
-        self.on_epoch(asked.turn);
-        if asked.turn < self.departures.epoch() {
+        self.on_epoch(asked.epoch);
+        if asked.epoch < self.departures.epoch() {
             // It asks again after it has received the newer epoch.
             self.send_epoch(host, asked.from, asked.to);
         } else {
@@ -71,21 +71,21 @@ impl Engine {
     }
 
     fn send_epoch(&mut self, host: HostRef, from: GenerationNumber, to: GenerationNumber) {
-        let nothing = DepartureReport { from, to, turn: self.departures.epoch(), cobs: Vec::new() };
-        self.out.send(host, Item::Final(nothing));
+        let nothing = DepartureReport { from, to, epoch: self.departures.epoch(), cobs: Vec::new() };
+        self.out.send(host, Item::Departures(nothing));
     }
 
     /// Sends the owed answers that are possible now.
     pub(super) fn answer_owed(&mut self) {
         let mut all = self.departures.take_owed();
-        let turn = self.departures.epoch();
+        let epoch = self.departures.epoch();
         all.retain(|host, owed| {
             let (from, to) = (owed.from, owed.to);
             let departed: Vec<CobId> =
                 owed.cobs.iter().filter(|c| self.has_departed_in(from, to, c)).cloned().collect();
             departed.iter().for_each(|c| _ = owed.cobs.remove(c));
-            for cobs in departed.chunks(MAX_FINALS) {
-                self.out.send(*host, Item::Final(DepartureReport { from, to, turn, cobs: cobs.to_vec() }));
+            for cobs in departed.chunks(MAX_DEPARTURES) {
+                self.out.send(*host, Item::Departures(DepartureReport { from, to, epoch, cobs: cobs.to_vec() }));
             }
             !owed.cobs.is_empty()
         });
@@ -113,16 +113,16 @@ impl Engine {
 
     /// Another host has announced departures.
     pub(super) fn on_departures(&mut self, host: HostRef, report: DepartureReport) {
-        if self.on_epoch(report.turn) || report.turn != self.departures.epoch() {
+        if self.on_epoch(report.epoch) || report.epoch != self.departures.epoch() {
             return;
         }
-        let pair = (self.generation, self.going_to());
+        let pair = (self.generation, self.pending_generation());
         let pending = self.departures.pending.as_mut().filter(|_| pair == (report.from, Some(report.to)));
         let Some(pending) = pending else { return };
         let mut cobs = report.cobs;
         cobs.retain(|id| self.names.find_cob(id).is_some_and(|cob| pending.announce(host, cob)));
         if !cobs.is_empty() {
-            self.out.record(Body::Told { cobs });
+            self.out.record(Body::DeparturesAnnounced { cobs });
         }
     }
 
@@ -149,7 +149,7 @@ impl Engine {
     }
 
     fn set_epoch(&mut self, epoch: u64) {
-        self.out.record(Body::Turn(epoch));
+        self.out.record(Body::Epoch(epoch));
         for (host, owed) in self.departures.begin_epoch(epoch) {
             self.send_epoch(host, owed.from, owed.to);
         }
@@ -195,7 +195,7 @@ impl Engine {
         let host = self.names.host_of(cob);
         if self.departures.pending.as_mut().is_some_and(|pending| pending.declare(host, cob)) {
             self.with(cob, now, |o, _| o.lifecycle.declare());
-            self.out.record(Body::Ordered(OrderRecord::DeclareFinal(id)));
+            self.out.record(Body::Ordered(OrderRecord::MarkRemoved(id)));
         }
     }
 
@@ -210,7 +210,7 @@ impl Engine {
     /// Restores the facts of the switch after a restart.
     pub(super) fn restore_facts(&mut self, durable: &Durable, now: Time) {
         let names = &mut self.names;
-        let [departed, announced, declared] = [&durable.finals, &durable.told, &durable.declared]
+        let [departed, announced, declared] = [&durable.departed, &durable.announced, &durable.declared]
             .map(|ids| -> BTreeSet<CobRef> { ids.iter().map(|id| names.cob(id)).collect() });
         for cob in departed.iter().chain(&declared) {
             self.with(*cob, now, |o, _| {
@@ -233,14 +233,14 @@ impl Engine {
 
     /// The durable facts, from the running engine.
     pub(super) fn durable_facts(&self, durable: &mut Durable) {
-        durable.turn = self.departures.epoch();
+        durable.epoch = self.departures.epoch();
         durable.highest = self.departures.highest();
         let Some(pending) = &self.departures.pending else { return };
         let ids = |cobs: &BTreeSet<CobRef>| cobs.iter().map(|c| self.names.cob_id(*c).clone()).collect();
-        durable.going_since = pending.since;
-        durable.told = ids(pending.announced());
+        durable.pending_since = pending.since;
+        durable.announced = ids(pending.announced());
         durable.declared = ids(pending.declared());
         let departed = |cob: &CobRef| self.objects.get(*cob).is_some_and(|o| o.lifecycle.is_departed());
-        durable.finals = ids(&pending.departing.iter().copied().filter(departed).collect());
+        durable.departed = ids(&pending.departing.iter().copied().filter(departed).collect());
     }
 }

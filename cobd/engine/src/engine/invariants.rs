@@ -58,7 +58,7 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
         if action.outlived {
             return Ok(());
         }
-        for need in o.spec.hop_needs(action.transition) {
+        for need in o.spec.transition_needs(action.transition) {
             let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);
             if !lock.is_ok_and(|l| l.held.is_some_and(|h| need.set.contains(&h))) {
                 let of = engine.names.cob_id(need.cob);
@@ -138,10 +138,10 @@ pub fn refuses_nobody(engine: &Engine, liar: Option<&HostName>) -> Result<(), St
 /// The first difference that matters for a restart.
 pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
     let living = engine.durable();
-    if living.active != recorded.active || living.going_to != recorded.going_to {
+    if living.active != recorded.active || living.pending != recorded.pending {
         return Err("the recorded generation differs".to_owned());
     }
-    let facts = |d: &Durable| (d.turn, d.highest, d.finals.clone(), d.told.clone(), d.declared.clone());
+    let facts = |d: &Durable| (d.epoch, d.highest, d.departed.clone(), d.announced.clone(), d.declared.clone());
     if facts(&living) != facts(recorded) {
         return Err(format!("the recorded departures differ: {:?}, not {:?}", facts(recorded), facts(&living)));
     }

@@ -304,6 +304,8 @@ fn the_generation_by_which_it_asks_travels_with_a_request() {
     let effects = b.engine.handle(go(2, other), b.now);
     assert!(effects.persist.iter().any(|record| matches!(record.body, Body::Activated(_))));
     assert_eq!(asks(effects), Some(Some(GenerationNumber(2))));
-    let Item::Request(read) = read("request a/a of h/b@1 #1.7 by 5", b.engine.life()) else { panic!("a request") };
+    let Item::Request(read) = read("request a/a of h/b@1 #1.7 by 5", b.engine.incarnation()) else {
+        panic!("a request")
+    };
     assert_eq!(read.generation, Some(GenerationNumber(5)));
 }

@@ -21,7 +21,7 @@ use crate::timers::Timer;
 impl Engine {
     /// The incarnation of the last hello of a host.
     #[must_use]
-    pub fn life_of(&self, host: &HostName) -> Option<Incarnation> {
+    pub fn incarnation_of(&self, host: &HostName) -> Option<Incarnation> {
         self.find_peer(host)?.1.incarnation()
     }
 
@@ -54,7 +54,7 @@ impl Engine {
 
     /// Whether a grant to a change object of the host is recalled.
     #[must_use]
-    pub fn asks_back_from(&self, host: &HostName) -> bool {
+    pub fn recalls_from(&self, host: &HostName) -> bool {
         let Some((named, peer)) = self.find_peer(host) else { return false };
         peer.asked.iter().any(|cob| self.objects.get(*cob).is_some_and(|o| self.asked_back(o, |h| h == named)))
     }
@@ -64,14 +64,14 @@ impl Engine {
     }
 
     /// Stops waiting for recalled grants of these hosts.
-    pub(super) fn let_lapse(&mut self, hosts: &BTreeSet<HostName>, now: Time) {
+    pub(super) fn invalidate_grants(&mut self, hosts: &BTreeSet<HostName>, now: Time) {
         let lost: BTreeSet<HostRef> = hosts.iter().map(|host| self.names.host(host)).collect();
         let asked_back = |o: &&Object| self.asked_back(o, |host| lost.contains(&host));
         let concerned: Vec<CobRef> = self.objects.active().filter(asked_back).map(|o| o.me).collect();
         for cob in concerned {
             self.with(cob, now, |o, cx| {
                 let names = cx.names;
-                o.let_lapse(cx, |asker| lost.contains(&names.host_of(asker)));
+                o.invalidate_grants(cx, |asker| lost.contains(&names.host_of(asker)));
             });
         }
     }
@@ -79,7 +79,7 @@ impl Engine {
     /// Whether the host is unknown: no incarnation of it counts here, its change objects neither hold nor ask for a
     /// lock, and no departure of it is awaited.
     #[must_use]
-    pub fn knows_nothing_of(&self, host: &HostName) -> bool {
+    pub fn is_unknown(&self, host: &HostName) -> bool {
         let is_unknown = |(named, peer): (HostRef, &Peer)| {
             peer.incarnation().is_none() && !self.owes(named, peer) && !self.departures.awaits(named)
         };
@@ -106,8 +106,8 @@ impl Engine {
                 // The daemon handles switches and has removed these items.
                 Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
-                Item::AskFinal(asked) => self.on_departures_asked(host, asked),
-                Item::Final(told) => self.on_departures(host, told),
+                Item::AskDepartures(asked) => self.on_departures_asked(host, asked),
+                Item::Departures(told) => self.on_departures(host, told),
                 // The previous host has asked under this number, and its state folder is gone.
                 Item::Grant(grant) if grant.folder.is_some_and(|folder| folder != self.incarnation.id) => {}
                 Item::Request(_)
@@ -132,7 +132,7 @@ impl Engine {
     /// otherwise unknown.
     #[must_use]
     pub fn is_fenced(&self, host: &HostName) -> bool {
-        self.knows_nothing_of(host) && self.find_peer(host).is_some_and(|(named, _)| self.peers.is_off(named))
+        self.is_unknown(host) && self.find_peer(host).is_some_and(|(named, _)| self.peers.is_off(named))
     }
 
     /// Whether an operator has fenced the host and no later incarnation of it has sent a message since.

@@ -24,13 +24,13 @@ pub struct RestartInput<'a> {
     /// Its host.
     pub host: &'a HostName,
     /// The new incarnation: the same id as the last, a higher start.
-    pub life: Incarnation,
+    pub incarnation: Incarnation,
     /// The sum of the records.
     pub durable: &'a Durable,
     /// The bundle of the active generation; `None` if there is no active generation.
     pub active: Option<AnyBundle>,
     /// The bundle of the pending switch.
-    pub going: Option<AnyBundle>,
+    pub pending: Option<AnyBundle>,
     /// The order of the pending switch.
     pub order: Arc<SwitchOrder>,
     /// As in [`Event::Switch`].
@@ -45,7 +45,7 @@ impl Engine {
     /// it had ended before or left no result. The actions of this incarnation are among the first effects.
     #[must_use]
     pub fn recover(back: &RestartInput<'_>, now: Time) -> (Self, Effects) {
-        let mut engine = Engine::new(back.host, back.life);
+        let mut engine = Engine::new(back.host, back.incarnation);
         engine.restore(back, now);
         let effects = engine.handle(Event::Tick, now);
         (engine, effects)
@@ -55,7 +55,7 @@ impl Engine {
     #[cfg(feature = "planted-faults")]
     #[must_use]
     pub fn recover_with(back: &RestartInput<'_>, faults: crate::Faults, now: Time) -> (Self, Effects) {
-        let mut engine = Engine::new(back.host, back.life);
+        let mut engine = Engine::new(back.host, back.incarnation);
         engine.plant(faults);
         engine.restore(back, now);
         let effects = engine.handle(Event::Tick, now);
@@ -65,14 +65,14 @@ impl Engine {
     fn restore(&mut self, back: &RestartInput<'_>, now: Time) {
         let durable = back.durable;
         self.lamport = durable.lamport;
-        self.out.record(Body::Life(back.life));
+        self.out.record(Body::Incarnation(back.incarnation));
         self.generation = durable.active;
-        let highest = durable.highest.max(durable.active).max(durable.going_to.unwrap_or_default());
-        self.departures.restore(durable.turn, highest);
+        let highest = durable.highest.max(durable.active).max(durable.pending.unwrap_or_default());
+        self.departures.restore(durable.epoch, highest);
         if durable.paused {
             self.limits.pause();
         }
-        self.limits.cancel(durable.held);
+        self.limits.cancel(durable.cancelled);
         self.limits.starts.set(durable.limit);
         for (budget, tokens) in &durable.limited {
             self.limits.tokens.limit(self.names.cob(budget), Some(*tokens));
@@ -123,13 +123,13 @@ impl Engine {
             self.repeat_for_departed(now);
             self.greet_all();
         }
-        if let (Some(generation), Some(bundle)) = (durable.going_to, &back.going) {
+        if let (Some(generation), Some(bundle)) = (durable.pending, &back.pending) {
             let bundle = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
             self.start_switch(SwitchTarget { generation, bundle, order: back.order.clone() }, now);
             if let Some(pending) = &mut self.departures.pending
-                && durable.going_since != Time(0)
+                && durable.pending_since != Time(0)
             {
-                pending.since = durable.going_since;
+                pending.since = durable.pending_since;
             }
             self.restore_facts(durable, now);
         }
@@ -253,9 +253,9 @@ impl Engine {
             confirmed: false,
             needed: true,
             kept: false,
-            untold: true,
-            told_leaving: false,
-            told_failed: false,
+            unsent: true,
+            sent_leaving: false,
+            sent_failed: false,
             objections: None,
             since: now,
         }
@@ -303,12 +303,12 @@ impl Engine {
     #[must_use]
     pub fn durable(&self) -> Durable {
         let mut durable = Durable {
-            life: Some(self.incarnation),
+            incarnation: Some(self.incarnation),
             lamport: self.lamport(),
             active: self.generation(),
-            going_to: self.going_to(),
+            pending: self.pending_generation(),
             paused: self.limits.is_paused_by_order(),
-            held: self.limits.cancelled(),
+            cancelled: self.limits.cancelled(),
             limit: self.limit(),
             ..Durable::default()
         };
@@ -340,7 +340,7 @@ impl Engine {
                     to: name(t.to),
                     attempt: object.last.as_ref().map_or(1, |l| l.attempt),
                     process: object.spec.kind.process,
-                    locks: object.spec.hop_needs(transition).iter().filter_map(of).collect(),
+                    locks: object.spec.transition_needs(transition).iter().filter_map(of).collect(),
                     token: object.left_under.clone(),
                     generation: self.generation,
                 })
@@ -413,7 +413,7 @@ impl Durable {
     #[must_use]
     pub fn needed_generations(&self) -> (Option<GenerationNumber>, Option<GenerationNumber>) {
         // A host that has switched before and has no generation has returned to the empty generation.
-        let has_one = self.active != GenerationNumber(0) || self.highest != self.active && self.going_to.is_none();
-        (has_one.then_some(self.active), self.going_to)
+        let has_one = self.active != GenerationNumber(0) || self.highest != self.active && self.pending.is_none();
+        (has_one.then_some(self.active), self.pending)
     }
 }

@@ -13,7 +13,7 @@ use crate::object::{Activity, CHECKS_UNTIL_FAILED, Object, Request};
 use crate::spec::StateIx;
 use crate::time::Time;
 
-/// The result of [`Engine::status_of_restless`].
+/// The result of [`Engine::status_of_active`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveObjects {
     /// The listed change objects, by id.
@@ -21,7 +21,7 @@ pub struct ActiveObjects {
     /// The number of further change objects that only wait for others.
     pub waiting: usize,
     /// The number of change objects in their desired states, with or without grants.
-    pub at_rest: usize,
+    pub idle: usize,
 }
 
 /// Whether an order can stop a change object.
@@ -78,8 +78,8 @@ impl Engine {
     /// The change objects with something to report. At most `most_waiting` of the change objects that only wait for
     /// others or for their first check: in a chain nearly all wait, and after a start all are checked.
     #[must_use]
-    pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> ActiveObjects {
-        let mut told = ActiveObjects { cobs: Vec::new(), waiting: 0, at_rest: 0 };
+    pub fn status_of_active(&self, now: Time, most_waiting: usize) -> ActiveObjects {
+        let mut told = ActiveObjects { cobs: Vec::new(), waiting: 0, idle: 0 };
         let mut waiters = 0;
         // A budget with waiting members reports its holders.
         let is_drained = |id: &CobId| {
@@ -95,14 +95,14 @@ impl Engine {
                 told.cobs.push(cob);
             }
         }
-        told.at_rest = self.object_count() - told.cobs.len() - told.waiting;
+        told.idle = self.object_count() - told.cobs.len() - told.waiting;
         told
     }
 
     /// Whether it has to leave its state, and no transition leads to the target.
     #[must_use]
-    pub fn is_in_dead_end(&self, cob: &CobId) -> bool {
-        self.names.find_cob(cob).and_then(|cob| self.objects.get(cob)).is_some_and(is_in_dead_end)
+    pub fn has_no_exit_state(&self, cob: &CobId) -> bool {
+        self.names.find_cob(cob).and_then(|cob| self.objects.get(cob)).is_some_and(has_no_exit_state)
     }
 
     /// Whether the state of a change object is known.
@@ -112,14 +112,14 @@ impl Engine {
     }
 
     /// All change objects that have failed since then.
-    pub fn given_up(&self, since: Time) -> impl Iterator<Item = CobId> {
+    pub fn failed_since(&self, since: Time) -> impl Iterator<Item = CobId> {
         let failed = move |o: &&Object| o.failed && o.since >= since;
         self.objects.active().filter(failed).map(|o| self.names.cob_id(o.me).clone())
     }
 
-    /// All change objects that have come to [no exit state](Self::is_in_dead_end) since then.
-    pub fn dead_ends(&self, since: Time) -> impl Iterator<Item = CobId> {
-        let come = move |o: &&Object| o.since >= since && is_in_dead_end(o);
+    /// All change objects that have come to [no exit state](Self::has_no_exit_state) since then.
+    pub fn without_exit_state(&self, since: Time) -> impl Iterator<Item = CobId> {
+        let come = move |o: &&Object| o.since >= since && has_no_exit_state(o);
         self.objects.active().filter(come).map(|o| self.names.cob_id(o.me).clone())
     }
 
@@ -311,7 +311,7 @@ impl Engine {
         if let Some(at_most) = self.limits.starts.at_most().filter(|_| o.view.limited && waits.is_empty()) {
             waits.push(Wait::Limit { at_most });
         }
-        let waits_to_depart = o.departs() && o.state == Some(o.home()) && !o.lifecycle.is_departed();
+        let waits_to_depart = o.departs() && o.state == Some(o.own_target()) && !o.lifecycle.is_departed();
         if let Some(pending) = self.departures.pending.as_ref().filter(|_| waits_to_depart) {
             let since_ns = pending.since.0;
             let after = |cob| Wait::After { cob: self.names.cob_id(cob).clone(), since_ns };
@@ -363,7 +363,7 @@ impl Engine {
 }
 
 /// Whether it has to leave its state, and no transition leads to the target.
-fn is_in_dead_end(o: &Object) -> bool {
+fn has_no_exit_state(o: &Object) -> bool {
     o.view.no_route && o.state.is_some() && !o.acting() && !o.spec.observe && !o.lifecycle.is_over()
 }
 

@@ -124,8 +124,8 @@ impl Engine {
             Item::Probe(p) => cob(&p.to) && cob(&p.initiator) && p.path.iter().all(cob),
             Item::Hello(_)
             | Item::HelloAck(_)
-            | Item::AskFinal(_)
-            | Item::Final(_)
+            | Item::AskDepartures(_)
+            | Item::Departures(_)
             | Item::Going(_)
             | Item::Withdrawn(_)
             | Item::Through(_) => true,

@@ -35,7 +35,7 @@ fn ever_new_names_are_left_out_from_some_number_on() {
 fn what_is_not_its_own_to_say_or_not_ours_to_hear_is_not_remembered() {
     let mut b = bench();
     let before = b.engine.names.weight();
-    let life = b.engine.life();
+    let life = b.engine.incarnation();
     let host = b.engine.names.host(&cob_types::HostName::new("d").expect("a name"));
     for text in ["request a/x of h/c@0 #1.7 rank 3", "release d/y of a/z #1.7", "probe of a/a to a/b #1.9 via d/d"] {
         let item = crate::testing::read(text, life);

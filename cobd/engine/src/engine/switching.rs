@@ -33,11 +33,11 @@ impl Engine {
     /// Starts a switch. Only a rollback leads to an older generation; in the midst of a switch it leads to the
     /// generation that is still active, and departing change objects stay.
     pub(super) fn switch(&mut self, target: SwitchTarget, rollback: bool, now: Time) {
-        let newest = self.going_to().unwrap_or(self.generation);
+        let newest = self.pending_generation().unwrap_or(self.generation);
         if target.generation == newest || target.generation < newest && !rollback {
             return;
         }
-        self.out.record(Body::Go(target.generation));
+        self.out.record(Body::SwitchStarted(target.generation));
         let was_cancelled = self.limits.end_cancel();
         // A pending switch, or a generation visited before: hosts must tell the facts of the two switches apart.
         if self.departures.visits(target.generation) || rollback || self.departures.pending.is_some() {
@@ -148,7 +148,7 @@ impl Engine {
             return true;
         }
         for cob in &news {
-            self.out.record(Body::Final { cob: self.names.cob_id(*cob).clone() });
+            self.out.record(Body::Departed { cob: self.names.cob_id(*cob).clone() });
             self.objects.touch(*cob);
         }
         freed || !news.is_empty()

@@ -33,7 +33,7 @@ fn back(generation: u64, cobs: &[&str]) -> Event {
 }
 
 fn stands(bench: &Bench) -> (u64, Option<u64>) {
-    (bench.engine.generation().0, bench.engine.going_to().map(|g| g.0))
+    (bench.engine.generation().0, bench.engine.pending_generation().map(|g| g.0))
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_is_on_record_before_an_activation_is_of_the_generation_before() {
     let effects = b.engine.handle(go(2, &[X, Y]), b.now);
     let told: Vec<_> = effects.persist.iter().map(|r| (r.generation.0, format!("{:?}", r.body))).collect();
     let at = |what: &str| told.iter().find(|(_, body)| body.starts_with(what)).map(|(generation, _)| *generation);
-    assert_eq!((at("Go("), at("Activated(")), (Some(1), Some(2)), "{told:?}");
+    assert_eq!((at("SwitchStarted("), at("Activated(")), (Some(1), Some(2)), "{told:?}");
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn the_room_of_what_has_left_is_used_again() {
 }
 
 fn restless(bench: &Bench) -> (Vec<String>, usize) {
-    let told = bench.engine.status_of_restless(bench.now, usize::MAX);
-    (told.cobs.into_iter().map(|c| c.id.to_string()).collect(), told.at_rest)
+    let told = bench.engine.status_of_active(bench.now, usize::MAX);
+    (told.cobs.into_iter().map(|c| c.id.to_string()).collect(), told.idle)
 }
 
 #[test]
@@ -125,7 +125,11 @@ fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
     assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
     let other = "h/y: 0 1, is 1, prefers 0";
     let told = b.event(go(2, &[X, other, asking]));
-    let ends = ["write: Go(GenerationNumber(2))", "write: Activated(GenerationNumber(2))", "write: h/y begins 1 -> 0"];
+    let ends = [
+        "write: SwitchStarted(GenerationNumber(2))",
+        "write: Activated(GenerationNumber(2))",
+        "write: h/y begins 1 -> 0",
+    ];
     assert_eq!(told[..3], ends, "{told:?}");
     assert_eq!(restless(&b), (vec!["h/y".to_owned(), "h/z".to_owned()], 1));
     b.ended("h/y", true);
@@ -153,9 +157,9 @@ fn of_those_that_only_wait_no_more_are_listed_than_were_asked_for() {
     let moving = "h/b: 0 1, is 0, prefers 1";
     let b = Bench::new(&[&a, moving, &c, &d, X]);
     let told = |most| {
-        let told = b.engine.status_of_restless(b.now, most);
+        let told = b.engine.status_of_active(b.now, most);
         let cobs: Vec<_> = told.cobs.iter().map(|c| c.id.name().to_owned()).collect();
-        (cobs.join(" "), told.waiting, told.at_rest)
+        (cobs.join(" "), told.waiting, told.idle)
     };
     assert_eq!(told(usize::MAX), ("a b c d".to_owned(), 0, 1));
     assert_eq!(told(2), ("a b c".to_owned(), 1, 1));
@@ -168,9 +172,9 @@ fn of_those_whose_first_check_has_not_ended_no_more_are_listed_than_were_asked_f
     let mut b = Bench::new(&[&w]);
     b.event(go(2, &[&w, &x, &y, &z]));
     let told = |b: &Bench, most| {
-        let told = b.engine.status_of_restless(b.now, most);
+        let told = b.engine.status_of_active(b.now, most);
         let cobs: Vec<_> = told.cobs.iter().map(|c| c.id.name().to_owned()).collect();
-        (cobs.join(" "), told.waiting, told.at_rest)
+        (cobs.join(" "), told.waiting, told.idle)
     };
     assert_eq!(told(&b, usize::MAX), ("x y z".to_owned(), 0, 1));
     assert_eq!(told(&b, 1), ("x".to_owned(), 2, 1));
@@ -265,8 +269,8 @@ fn what_is_kept_leaves_as_it_is_and_counts_as_locked_in_that_state() {
     let mut b = Bench::new(&[X, KEPT]);
     let told = b.event(go(2, &[X]));
     let ends = [
-        "write: Go(GenerationNumber(2))".to_owned(),
-        format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
+        "write: SwitchStarted(GenerationNumber(2))".to_owned(),
+        format!("write: {:?}", Body::Removed { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
         "write: Activated(GenerationNumber(2))".to_owned(),
     ];
     assert_eq!(told, ends);
@@ -283,7 +287,7 @@ fn what_is_kept_wants_its_promises_back_first() {
     let told = b.event(go(2, &[X]));
     assert_eq!(
         told,
-        ["write: Go(GenerationNumber(2))", "note: h/y wants it back from a/a", "a: recall a/a of h/y #1.7"]
+        ["write: SwitchStarted(GenerationNumber(2))", "note: h/y wants it back from a/a", "a: recall a/a of h/y #1.7"]
     );
     assert_eq!(stands(&b), (1, Some(2)));
     // The request under a new number is the release too: it waits for the next generation.
@@ -291,7 +295,7 @@ fn what_is_kept_wants_its_promises_back_first() {
         b.hears("request a/a of h/y@1 #1.9"),
         [
             "write: h/y back from a/a #1.7".to_owned(),
-            format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
+            format!("write: {:?}", Body::Removed { cob: cob("h/y"), state: state("1"), kept_from: Some(state("0")) }),
             "write: Activated(GenerationNumber(2))".to_owned(),
         ]
     );
@@ -310,7 +314,7 @@ fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
     // The grant stays valid as long as the other change object acts, also over a restart.
     assert_eq!(stands(&b), (1, Some(2)));
     let told = b.ended("h/y", true);
-    let gone = Body::Gone { cob: cob("h/z"), state: state("1"), kept_from: Some(state("0")) };
+    let gone = Body::Removed { cob: cob("h/z"), state: state("1"), kept_from: Some(state("0")) };
     assert!(told.contains(&format!("write: {gone:?}")), "{told:?}");
     assert_eq!((act(&told).len(), stands(&b)), (0, (2, None)));
 }
@@ -373,7 +377,7 @@ fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
     let told = b.ended("h/z", true);
     assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
     let told = b.ended("h/y", true);
-    let gone = Body::Gone { cob: cob("h/z"), state: state("2"), kept_from: Some(state("0")) };
+    let gone = Body::Removed { cob: cob("h/z"), state: state("2"), kept_from: Some(state("0")) };
     assert!(told.contains(&format!("write: {gone:?}")), "it stays where it helped: {told:?}");
     assert_eq!(stands(&b), (2, None));
 }
@@ -385,7 +389,7 @@ fn what_is_kept_leaves_only_when_its_state_is_known() {
     b.event(go(2, &[X]));
     assert_eq!(stands(&b), (1, Some(2)));
     let told = b.found("h/y", "0");
-    let gone = format!("write: {:?}", Body::Gone { cob: cob("h/y"), state: state("0"), kept_from: None });
+    let gone = format!("write: {:?}", Body::Removed { cob: cob("h/y"), state: state("0"), kept_from: None });
     assert!(told.contains(&gone), "{told:?}");
     assert_eq!(stands(&b), (2, None));
 }

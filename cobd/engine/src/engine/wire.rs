@@ -128,8 +128,8 @@ impl Engine {
             }
             Item::Hello(_)
             | Item::HelloAck(_)
-            | Item::AskFinal(_)
-            | Item::Final(_)
+            | Item::AskDepartures(_)
+            | Item::Departures(_)
             | Item::Going(_)
             | Item::Withdrawn(_)
             | Item::Through(_) => return None,

@@ -128,7 +128,7 @@ impl Object {
             self.trouble(|t| t.failures = t.failures.min(retries));
         }
         // A change this long after the attempts is unrelated.
-        let stayed = before == Some(self.home()) && cx.now >= self.since + STAYED;
+        let stayed = before == Some(self.own_target()) && cx.now >= self.since + STAYED;
         let renewed = drift && stayed && !self.failed && self.troubles.failures > 0;
         if renewed {
             self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
@@ -150,7 +150,7 @@ impl Object {
         self.record_check(cx, Found { drift, renewed, ..Found::default() }, detail);
         // After an activation the check is expected to find the old content: an ordinary recall follows.
         if Some(state) != self.spec.kind.outdated || drift {
-            self.tell_lapsed(cx);
+            self.inform_holders(cx);
         }
     }
 
@@ -205,7 +205,7 @@ impl Object {
         let (from, to) = self.ends(hop);
         let attempt = self.troubles.failures + 1;
         let cob = cx.names.cob_id(self.me).clone();
-        let locks = self.locks_of_hop(cx, hop);
+        let locks = self.locks_of_transition(cx, hop);
         let imports = locks.iter().map(|l| (l.cob.clone(), l.state.clone(), l.values.clone())).collect();
         let (from_name, to_name) = (cx.names.state_name(from.1).clone(), cx.names.state_name(to.1).clone());
         let begun = Begun {
@@ -373,7 +373,7 @@ impl Object {
         let rests_anew = self.spec.rests_on.is_none() && spec.rests_on.is_some();
         let from_nothing = rests_anew && self.rested_on.is_none() && !self.spec.observe;
         self.spec = spec;
-        self.seen_ahead = false;
+        self.later_needs_granted = false;
         self.renew();
         if taken_over {
             // The present content may be as desired, and still not be made by COB.

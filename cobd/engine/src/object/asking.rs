@@ -85,7 +85,7 @@ impl Object {
     pub(crate) fn on_query(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         match self.lock_ix(asked) {
             // A change object waits: send the changes that were not worth a message before.
-            Ok(at) if self.locks[at].number == number && self.locks[at].untold => self.revise(cx, at),
+            Ok(at) if self.locks[at].number == number && self.locks[at].unsent => self.revise(cx, at),
             Ok(at) if self.locks[at].number == number => self.say_request(cx, at),
             // A newer request is under way, and replaces the queried one.
             Ok(at) if self.locks[at].number > number => {}

@@ -58,7 +58,7 @@ impl Object {
     pub(super) fn token(&self, cx: &Cx<'_>, state: StateIx, target: StateIx) -> Option<Token> {
         self.spec.budget.as_ref()?;
         if !self.serves_in(state) {
-            let asked = state != self.home() && self.token_lock().is_some();
+            let asked = state != self.own_target() && self.token_lock().is_some();
             return asked.then_some(Token::Kept);
         }
         if self.failed && !cx.faults.failed_give_tokens_back() {
@@ -66,12 +66,12 @@ impl Object {
             return held.then_some(Token::Kept);
         }
         // It may serve a change object that acts on its own desire to leave.
-        let own_wish = || {
+        let own_desire = || {
             !self.stays()
                 && self.requests.iter().any(|r| r.origin == self.me)
                 && self.aim(cx, state, Some(self.me)).target != state
         };
-        (target != state || own_wish()).then_some(Token::Wanted)
+        (target != state || own_desire()).then_some(Token::Wanted)
     }
 
     /// It has a budget, and leaving this state takes a token.
@@ -86,7 +86,7 @@ impl Object {
 
     /// It is in the state that it goes to by itself.
     pub(super) fn is_back(&self) -> bool {
-        self.state == Some(self.home())
+        self.state == Some(self.own_target())
     }
 
     /// Its lock of its budget, held or asked for.

@@ -79,7 +79,7 @@ impl Object {
         if gated {
             target = state;
         }
-        let hop = if state == target { None } else { self.spec.kind.hop(state, target) };
+        let hop = if state == target { None } else { self.spec.kind.next_transition(state, target) };
         self.view = View {
             target: Some(aim.target),
             conflict: self.has_conflict(aim.target) || self.goes_otherwise_by_rank(cx, state, aim),
@@ -91,11 +91,11 @@ impl Object {
         let mut scratch = std::mem::take(cx.scratch);
         scratch.needs.clear();
         self.collect_needs(cx, &mut scratch, state, target, aim, hop);
-        self.need_ahead(cx, &mut scratch, aim, ahead);
+        self.add_later_needs(cx, &mut scratch, aim, ahead);
         self.need_token(cx, &mut scratch, token, aim);
         self.settle_locks(cx, &scratch, state);
         self.ask(cx, &scratch);
-        let have_all = self.have_all(&scratch) && !self.view.hop_waits;
+        let have_all = self.have_all(&scratch) && !self.view.transition_waits;
         *cx.scratch = scratch;
 
         if state == target {
@@ -156,7 +156,7 @@ impl Object {
         if let Some(hop) = hop {
             let rank = self.goal_rank(cx, target, aim);
             let origin = aim.origin.unwrap_or(self.me);
-            for need in spec.hop_needs(hop) {
+            for need in spec.transition_needs(hop) {
                 match needs.find(need.cob) {
                     // A lock under a grant is never narrowed past its held state (counterexample 4).
                     Ok(at) => {
@@ -165,7 +165,7 @@ impl Object {
                             let both = &mut needs.needs[at].set;
                             *both = both.iter().copied().filter(|s| need.set.contains(s)).collect();
                         } else {
-                            self.view.hop_waits = true;
+                            self.view.transition_waits = true;
                         }
                     }
                     Err(_) => {
@@ -178,13 +178,13 @@ impl Object {
         if self.stays() || self.view.gated {
             return;
         }
-        self.keep_own_wish(cx, needs, state);
+        self.keep_own_desire(cx, needs, state);
         self.keep_requests(needs, state, target);
     }
 
     /// Counterexample 12: requests in its own name remain while it serves a change object that acts on that very
     /// desired state.
-    fn keep_own_wish(&mut self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx) {
+    fn keep_own_desire(&mut self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx) {
         if !self.requests.iter().any(|r| r.origin == self.me) {
             return;
         }
@@ -192,14 +192,14 @@ impl Object {
         if aim.target == state {
             return;
         }
-        let Some(hop) = self.spec.kind.hop(state, aim.target) else { return };
+        let Some(hop) = self.spec.kind.next_transition(state, aim.target) else { return };
         let rank = self.goal_rank(cx, aim.target, aim);
         let origin = aim.origin.unwrap_or(self.me);
-        for need in self.spec.hop_needs(hop) {
+        for need in self.spec.transition_needs(hop) {
             let (set, any_content) = (need.set.clone(), aim.any_content);
             needs.add(Need { cob: need.cob, set, rank, origin, kept: true, any_content });
         }
-        self.view.serves_own_wish = true;
+        self.view.serves_own_desire = true;
     }
 
     /// Rules K1 and K2: two sorts of requests that are not needed now, but whose withdrawal would let two change
@@ -315,9 +315,9 @@ impl Object {
             let other_set = lock.set != need.set;
             // A budget grants no further tokens while a holder has failed.
             let failed = self.failed && is_budget(need.cob) && lock.held.is_some();
-            let other_standing = lock.told_failed != failed;
+            let other_standing = lock.sent_failed != failed;
             // A departing grantor serves only requests on behalf of departures: inform it when this no longer holds.
-            let leaves_no_more = lock.told_leaving && !need.kept && !need.rank.phase.is_departure();
+            let leaves_no_more = lock.sent_leaving && !need.kept && !need.rank.phase.is_departure();
             let told = other_set || leaves_no_more || other_standing;
             let differs = told || lock.rank != need.rank || lock.origin != need.origin;
             let at_once = told || lock.held.is_none();
@@ -326,10 +326,10 @@ impl Object {
                 lock.rank = need.rank;
                 lock.origin = need.origin;
                 if at_once {
-                    lock.told_failed = failed;
+                    lock.sent_failed = failed;
                     self.revise(cx, at);
                 } else {
-                    lock.untold = true;
+                    lock.unsent = true;
                 }
             }
         }
@@ -339,16 +339,16 @@ impl Object {
     pub(crate) fn revise(&mut self, cx: &mut Cx<'_>, at: usize) {
         let lock = &mut self.locks[at];
         lock.rev += 1;
-        lock.untold = false;
-        lock.told_leaving = lock.rank.phase.is_departure();
+        lock.unsent = false;
+        lock.sent_leaving = lock.rank.phase.is_departure();
         self.say_request(cx, at);
     }
 
     /// Ranks and origins of held locks change with every request that comes and goes, and matter only if a change
     /// object waits: they are sent when a probe passes.
-    pub(crate) fn tell_untold(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn send_unsent(&mut self, cx: &mut Cx<'_>) {
         for at in 0..self.locks.len() {
-            if self.locks[at].untold {
+            if self.locks[at].unsent {
                 self.revise(cx, at);
             }
         }
@@ -370,9 +370,9 @@ impl Object {
             confirmed: true,
             needed: true,
             kept: need.kept,
-            untold: false,
-            told_leaving: need.rank.phase.is_departure(),
-            told_failed: false,
+            unsent: false,
+            sent_leaving: need.rank.phase.is_departure(),
+            sent_failed: false,
             objections: None,
             since: cx.now,
         }
@@ -406,7 +406,7 @@ impl Object {
             rank: lock.rank,
             origin: lock.origin,
             fingerprint: lock.fingerprint,
-            failed: lock.told_failed,
+            failed: lock.sent_failed,
         };
         cx.post(self.me, lock.asked, Msg::Request(asked));
     }
@@ -570,9 +570,9 @@ impl Object {
     }
 
     /// The locks of this transition, as recorded before it starts.
-    pub(crate) fn locks_of_hop(&self, cx: &Cx<'_>, hop: u16) -> Vec<HeldLock> {
+    pub(crate) fn locks_of_transition(&self, cx: &Cx<'_>, hop: u16) -> Vec<HeldLock> {
         let of = |need: &NeedSpec| Object::held_lock(&self.locks[self.lock_ix(need.cob).ok()?], cx.names);
-        self.spec.hop_needs(hop).iter().filter_map(of).collect()
+        self.spec.transition_needs(hop).iter().filter_map(of).collect()
     }
 
     fn try_start(&mut self, cx: &mut Cx<'_>, state: StateIx, hop: u16) {

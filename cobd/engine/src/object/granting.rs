@@ -169,7 +169,7 @@ impl Object {
 
     /// Invalidates recalled grants whose holders `lost` picks, on record, and informs the holders as soon as they are
     /// reachable.
-    pub(crate) fn let_lapse(&mut self, cx: &mut Cx<'_>, lost: impl Fn(CobRef) -> bool) {
+    pub(crate) fn invalidate_grants(&mut self, cx: &mut Cx<'_>, lost: impl Fn(CobRef) -> bool) {
         for at in 0..self.requests.len() {
             let request = &self.requests[at];
             if !request.recalled || request.granted.is_none() || !lost(request.asker) {
@@ -185,7 +185,7 @@ impl Object {
     }
 
     /// A check found another state than the granted state: informs the holders.
-    pub(crate) fn tell_lapsed(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn inform_holders(&mut self, cx: &mut Cx<'_>) {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {
             let request = &mut self.requests[i];

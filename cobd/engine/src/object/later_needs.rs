@@ -32,30 +32,30 @@ impl LaterNeeds {
 impl Object {
     /// Determines whether the needs of the later transitions to its own target are granted.
     pub(super) fn ahead(&mut self, state: StateIx, aim: Aim) -> LaterNeeds {
-        let needs = self.needs_ahead(state, aim);
+        let needs = self.later_needs(state, aim);
         let is_held = |need: &NeedSpec| {
             let lock = self.lock_ix(need.cob).map(|at| &self.locks[at]);
             lock.is_ok_and(|lock| lock.usable() && lock.held.is_some_and(|held| need.set.contains(&held)))
         };
-        self.seen_ahead = !needs.is_empty() && (self.seen_ahead || needs.iter().all(is_held));
-        LaterNeeds { needs, seen: self.seen_ahead }
+        self.later_needs_granted = !needs.is_empty() && (self.later_needs_granted || needs.iter().all(is_held));
+        LaterNeeds { needs, seen: self.later_needs_granted }
     }
 
     /// The needs of all transitions to its own target but the first, on change objects that neither the first
     /// transition nor a grant of the present state needs; empty if it does not decide by itself whether to stay.
-    fn needs_ahead(&self, state: StateIx, aim: Aim) -> Vec<NeedSpec> {
+    fn later_needs(&self, state: StateIx, aim: Aim) -> Vec<NeedSpec> {
         let kind = &self.spec.kind;
         let stays_for_itself = Some(state) == kind.outdated
             && !(self.stays() || self.departs())
-            && aim.target == self.home()
+            && aim.target == self.own_target()
             && aim.origin.is_none()
             && !self.has_conflict(aim.target);
         let mut needs: Vec<NeedSpec> = Vec::new();
-        let Some(first) = kind.hop(state, aim.target).filter(|_| stays_for_itself) else { return needs };
-        let told = [self.spec.hop_needs(first), self.spec.lock_needs(state)];
+        let Some(first) = kind.next_transition(state, aim.target).filter(|_| stays_for_itself) else { return needs };
+        let told = [self.spec.transition_needs(first), self.spec.lock_needs(state)];
         let mut at = kind.transitions[usize::from(first)].to;
-        while let Some(hop) = (at != aim.target).then(|| kind.hop(at, aim.target)).flatten() {
-            for need in self.spec.hop_needs(hop) {
+        while let Some(hop) = (at != aim.target).then(|| kind.next_transition(at, aim.target)).flatten() {
+            for need in self.spec.transition_needs(hop) {
                 let names = |other: &NeedSpec| other.cob == need.cob;
                 if !told.iter().any(|told| told.iter().any(names)) && !needs.iter().any(names) {
                     needs.push(need.clone());
@@ -67,7 +67,7 @@ impl Object {
     }
 
     /// Adds the needs of the later transitions.
-    pub(super) fn need_ahead(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: LaterNeeds) {
+    pub(super) fn add_later_needs(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: LaterNeeds) {
         let LaterNeeds { needs: all, seen: kept } = ahead;
         for NeedSpec { cob, set } in all {
             let (rank, any_content) = (self.goal_rank(cx, aim.target, aim), aim.any_content);

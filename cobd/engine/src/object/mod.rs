@@ -122,7 +122,7 @@ pub(crate) struct Object {
     /// An operator has stopped it.
     pub(crate) stopped: Option<Box<Stopped>>,
     /// It is outdated, and all needs of its way up have been granted: it may stop.
-    pub(crate) seen_ahead: bool,
+    pub(crate) later_needs_granted: bool,
     /// The time of the last change of state or activity.
     pub(crate) since: Time,
     /// The findings of the last decision; for probes and reports.
@@ -136,12 +136,12 @@ pub(crate) struct View {
     /// A need is not held, or its lock was recalled.
     pub(crate) missing: bool,
     /// The transition waits for the release of grants, though every lock is held.
-    pub(crate) hop_waits: bool,
+    pub(crate) transition_waits: bool,
     /// A request's set does not contain the target.
     pub(crate) conflict: bool,
     pub(crate) no_route: bool,
     /// It serves a change object that acts on its own desired state, which is another state.
-    pub(crate) serves_own_wish: bool,
+    pub(crate) serves_own_desire: bool,
     /// It would leave its state, and waits for a token of its budget.
     pub(crate) gated: bool,
     /// It is a budget, and a member waits for a token.
@@ -281,11 +281,11 @@ pub(crate) struct Lock {
     /// Speculative: asked for, but not waited for.
     pub(crate) kept: bool,
     /// It is held, and the grantor knows an older rank or origin: sent when a probe shows that a change object waits.
-    pub(crate) untold: bool,
+    pub(crate) unsent: bool,
     /// The last request sent to the grantor was on behalf of a departing change object.
-    pub(crate) told_leaving: bool,
+    pub(crate) sent_leaving: bool,
     /// The last request sent to the grantor, a budget, said that this change object has failed.
-    pub(crate) told_failed: bool,
+    pub(crate) sent_failed: bool,
     /// The grantor's objections. Most locks never get any.
     pub(crate) objections: Option<Box<Objections>>,
     pub(crate) since: Time,
@@ -404,14 +404,14 @@ impl Object {
             probe: ProbeState::default(),
             watch: Watch::default(),
             stopped: None,
-            seen_ahead: false,
+            later_needs_granted: false,
             since: now,
             view: View::default(),
         }
     }
 
     /// The state that it goes to by itself.
-    pub(crate) fn home(&self) -> StateIx {
+    pub(crate) fn own_target(&self) -> StateIx {
         match (self.lifecycle, self.state) {
             (Lifecycle::Present, _) => self.prefers(),
             (lifecycle, Some(state)) if self.spec.keep || lifecycle.is_held_back() => state,
@@ -541,7 +541,7 @@ impl Object {
     /// It has departed: in its pre-remove state, idle, with no grant of another state out. A kept change object departs
     /// with no grant out at all: the next generation may have it again, and then it knows of no grant.
     pub(crate) fn has_departed(&self) -> bool {
-        let home = self.home();
+        let home = self.own_target();
         let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
         let there = self.state == Some(home) && matches!(self.activity, Activity::Idle);
         // A recorded departure remains while the state is checked again.

@@ -103,5 +103,5 @@ fn nothing_is_done_for_it_when_it_is_observed_from_now_on_or_leaves() {
     assert_eq!(acts(&b.found("h/x", "0")), 0);
     let told = b.event(go(3, &["h/y: 0 1, is 1, prefers 1"]));
     assert_eq!(acts(&told), 0, "{told:?}");
-    assert!(b.engine.going_to().is_none() && b.engine.generation() == GenerationNumber(3));
+    assert!(b.engine.pending_generation().is_none() && b.engine.generation() == GenerationNumber(3));
 }

@@ -216,7 +216,7 @@ impl Object {
             && self.state.is_some()
             && (self.view.missing
                 || self.view.conflict
-                || self.view.serves_own_wish
+                || self.view.serves_own_desire
                 || self.view.drained
                 || self.requests.iter().any(|r| r.recalled))
     }
@@ -252,7 +252,7 @@ impl Object {
             self.probe.returns = 0;
         }
         self.probe.home = false;
-        self.tell_untold(cx);
+        self.send_unsent(cx);
         let number = cx.number();
         self.probe.number = Some(number);
         let (initiator, generation) = (self.me, cx.generation);
@@ -291,7 +291,7 @@ impl Object {
         if self.acting() || self.state.is_none() {
             return false;
         }
-        self.tell_untold(cx);
+        self.send_unsent(cx);
         if self.failed {
             return false;
         }

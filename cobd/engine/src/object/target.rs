@@ -41,18 +41,18 @@ impl Object {
     fn aim_by(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>, ordered: bool) -> Aim {
         let phase = if self.departs() { Phase::DEPARTURE } else { Phase::STAY };
         let any_content = self.departs() && cx.goes_back;
-        let own = Aim { target: self.home(), asker: None, origin: None, phase, rank: None, any_content };
+        let own = Aim { target: self.own_target(), asker: None, origin: None, phase, rank: None, any_content };
         if self.lifecycle.is_over() {
             return own;
         }
         let asks = |r: &Request| self.serves(r) && !self.is_as_good_as_off(r) && !self.is_stopped_for(r);
         let counts = |r: &&Request| asks(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
-        let mut wishes: Vec<&Request> = self.requests.iter().map(AsRef::as_ref).filter(counts).collect();
+        let mut candidates: Vec<&Request> = self.requests.iter().map(AsRef::as_ref).filter(counts).collect();
         let first_place = |r: &Request| {
             let first = r.set.first().and_then(|s| self.spec.kind.ix(*s));
             first.map_or(u16::MAX, |s| self.spec.kind.priority(s))
         };
-        wishes.sort_by(|a, b| {
+        candidates.sort_by(|a, b| {
             let by_state = if ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
             // All work for a single desired state of another generation has the rank of that state. The needs of others
             // for it come before the state itself, and the own ranks order these needs.
@@ -63,19 +63,19 @@ impl Object {
             let by_phase = a.rank.phase.cmp(&b.rank.phase);
             by_phase.then(by_state).then_with(by_rank).then_with(|| cx.names.cmp(a.asker, b.asker))
         });
-        let Some(first) = wishes.first() else { return own };
+        let Some(first) = candidates.first() else { return own };
         let mut possible = self.reachable(first, state);
         // By rank, only further requests of the same origin narrow the choice. Other requests are served later: a state
         // that suits all may need more on the way, and that need may wait for the first request.
-        let narrows = |wish: &&&Request| match ordered {
-            true => (wish.rank, wish.origin) == (first.rank, first.origin),
-            false => wish.rank.phase == first.rank.phase,
+        let narrows = |candidate: &&&Request| match ordered {
+            true => (candidate.rank, candidate.origin) == (first.rank, first.origin),
+            false => candidate.rank.phase == first.rank.phase,
         };
-        for wish in wishes[1..].iter().filter(narrows) {
+        for candidate in candidates[1..].iter().filter(narrows) {
             if possible.len() == 1 {
                 break;
             }
-            let states = self.reachable(wish, state);
+            let states = self.reachable(candidate, state);
             if possible.iter().any(|s| states.contains(s)) {
                 possible.retain(|s| states.contains(s));
             }

@@ -58,7 +58,7 @@ impl Object {
     /// Only its grants keep it out of its own target state, or from departing. A holder that has left its model cannot
     /// repeat a lost release: query whether the grant is still needed.
     fn is_kept_away(&self) -> bool {
-        self.state.is_some() && (self.leaves_as_it_is() || self.state != Some(self.home()))
+        self.state.is_some() && (self.leaves_as_it_is() || self.state != Some(self.own_target()))
     }
 
     /// Repeats the unanswered messages to the hosts that `to` picks.

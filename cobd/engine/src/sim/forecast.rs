@@ -416,7 +416,7 @@ impl<P: Pace> Running<'_, P> {
             }
         }
         let Host { name, engine, .. } = &self.hosts[host];
-        let (from, incarnation, lamport) = (name.clone(), engine.life(), engine.lamport());
+        let (from, incarnation, lamport) = (name.clone(), engine.incarnation(), engine.lamport());
         for (to, items) in batches {
             // Before the order messages take no time. The same pace for all keeps the order of each link.
             let at = if self.gone { self.now + self.pace.message() } else { self.now };

@@ -21,8 +21,8 @@ pub(super) fn describe(item: &Item) -> String {
         Item::Probe(p) => format!("probe of {} to {}", p.initiator, p.to),
         Item::Hello(h) => format!("hello, {} kept", h.kept.len()),
         Item::HelloAck(a) => format!("hello-ack, {} granted", a.granted.len()),
-        Item::AskFinal(f) => format!("ask final {}", finals(f)),
-        Item::Final(f) => format!("final {}", finals(f)),
+        Item::AskDepartures(f) => format!("ask final {}", finals(f)),
+        Item::Departures(f) => format!("final {}", finals(f)),
         Item::Going(g) => format!("going to {}", g.generation),
         Item::Withdrawn(w) => format!("withdrawn: {}", w.generation),
         Item::Through(generation) => format!("through, in {generation}"),
@@ -31,7 +31,7 @@ pub(super) fn describe(item: &Item) -> String {
 
 fn finals(finals: &DepartureReport) -> String {
     let cobs: Vec<_> = finals.cobs.iter().map(CobId::as_str).collect();
-    format!("{} -> {}, turn {}: {}", finals.from, finals.to, finals.turn, cobs.join(" ")).trim_end().to_owned()
+    format!("{} -> {}, turn {}: {}", finals.from, finals.to, finals.epoch, cobs.join(" ")).trim_end().to_owned()
 }
 
 /// The notes that belong into a trace.

@@ -185,7 +185,7 @@ impl World {
             kept_in: (GenerationNumber(0), GenerationNumber(0)),
             engine: Some(engine),
             life,
-            durable: Durable { life: Some(life), ..Durable::default() },
+            durable: Durable { incarnation: Some(life), ..Durable::default() },
             unsynced: Vec::new(),
             results: BTreeMap::new(),
             tick: Time::NEVER,
@@ -610,7 +610,8 @@ impl World {
             }
         }
         self.count_talk();
-        let Some((incarnation, lamport)) = self.hosts[host].engine.as_ref().map(|e| (e.life(), e.lamport())) else {
+        let Some((incarnation, lamport)) = self.hosts[host].engine.as_ref().map(|e| (e.incarnation(), e.lamport()))
+        else {
             return;
         };
         for (to, items) in by_host {
@@ -688,7 +689,7 @@ impl World {
         // Until it receives a reinstalled host's hello, this host may still rely on grants of its predecessor.
         let unheard = |host: usize| {
             let Host { name, life, reinstalled, .. } = &self.hosts[host];
-            let knows = |engine: &Engine| engine.life_of(name) == Some(*life);
+            let knows = |engine: &Engine| engine.incarnation_of(name) == Some(*life);
             *reinstalled && host != here && !self.hosts[here].engine.as_ref().is_some_and(knows)
         };
         let void: Vec<usize> = (0..self.hosts.len()).filter(|host| unheard(*host)).collect();
@@ -768,10 +769,10 @@ impl World {
         let bundle = |generation: Option<GenerationNumber>| h.packed.get(&generation?).cloned().map(AnyBundle::from);
         let back = RestartInput {
             host: &h.name,
-            life: h.life,
+            incarnation: h.life,
             durable: &h.durable,
             active: bundle(active),
-            going: bundle(going),
+            pending: bundle(going),
             order: self.orders.between(active.unwrap_or_default(), going.unwrap_or_default()),
             in_process: &self.in_process,
             same_boot: !std::mem::take(&mut h.rebooted),

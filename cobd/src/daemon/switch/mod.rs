@@ -276,7 +276,7 @@ impl Daemon {
             }
             Start::Onward => {
                 self.switch.fetching = None;
-                next == Some(Act::GoOn(goal)) && self.engine.held().is_none()
+                next == Some(Act::GoOn(goal)) && self.engine.cancelled().is_none()
             }
         }
     }
@@ -324,7 +324,7 @@ impl Daemon {
             // A later order replaces the waiting order.
             self.drop_waiting(|_| true, who);
         }
-        self.switch.dead_ends.begin(self.engine.dead_ends(Time(0)).collect());
+        self.switch.dead_ends.begin(self.engine.without_exit_state(Time(0)).collect());
         self.switch.told.forget(|generation| generation <= to);
         self.switch.by = who.map(ToOwned::to_owned);
         self.switch.guard = None;

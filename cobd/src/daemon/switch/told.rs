@@ -200,7 +200,7 @@ impl Daemon {
         let engine = &self.engine;
         let settled = |at: Time| at + SETTLED_AFTER <= self.clock.now();
         let converged = self.is_converged() && self.switch.converged.is_some_and(settled);
-        Seen { active: engine.generation(), going: engine.going_to(), converged }
+        Seen { active: engine.generation(), going: engine.pending_generation(), converged }
     }
 
     pub(super) fn note_switch(&mut self, step: SwitchRecord, by: Option<&str>) {

@@ -41,8 +41,8 @@ impl Daemon {
     /// before a change of the policy.
     pub(super) fn suspect_all(&mut self) {
         let Some(current) = &self.switch.state.current else { return };
-        self.switch.failed.extend(self.engine.given_up(current.at));
-        self.switch.dead_ends.suspect(self.engine.dead_ends(current.at));
+        self.switch.failed.extend(self.engine.failed_since(current.at));
+        self.switch.dead_ends.suspect(self.engine.without_exit_state(current.at));
     }
 
     /// Performs the next step of the switch at the end of a tick.
@@ -76,7 +76,7 @@ impl Daemon {
             }
             Some(Act::GoBack { left, to }) => self.get(self.way_named(left, to), Start::Return { left }),
             // A cancelled switch is paused at its present step.
-            Some(Act::GoOn(_)) if self.engine.held().is_some() => {}
+            Some(Act::GoOn(_)) if self.engine.cancelled().is_some() => {}
             Some(Act::GoOn(goal)) => self.get(goal.into(), Start::Onward),
             Some(Act::Guard(guard)) => {
                 self.note_switch(SwitchRecord::Guarded(guard), None);
@@ -152,7 +152,7 @@ impl Daemon {
         }
         let Self { engine, switch, .. } = self;
         let checked = |cob: &CobId| engine.check_of(cob).is_some();
-        let stands = |cob: &CobId| match engine.is_in_dead_end(cob) {
+        let stands = |cob: &CobId| match engine.has_no_exit_state(cob) {
             true => Stands::InOne,
             false if engine.is_known(cob) => Stands::Elsewhere,
             false => Stands::Unknown,
@@ -257,10 +257,10 @@ impl Daemon {
         // Links need a moment to come up after a start, and the rollback may restore them.
         let pause = current.terms.policy.guard_ms.map_or(CUT_OFF, |ms| CUT_OFF.min(Span::millis(ms / 2)));
         let since = *self.switch.cut_off.get_or_insert(now);
-        if now >= since + pause && lost.iter().any(|host| self.engine.asks_back_from(host)) {
+        if now >= since + pause && lost.iter().any(|host| self.engine.recalls_from(host)) {
             let hosts: Vec<&str> = lost.iter().map(HostName::as_str).collect();
             warn!(hosts = hosts.join(", "), "not reachable: the recalled grants of these hosts are invalidated");
-            self.feed(Event::Order(Order::LetLapse(lost)));
+            self.feed(Event::Order(Order::InvalidateGrants(lost)));
         }
     }
 

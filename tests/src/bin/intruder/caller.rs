@@ -117,7 +117,7 @@ fn last_life(state_dir: &Path) -> io::Result<Incarnation> {
     for entry in &opened.entries {
         durable.apply(&codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).map_err(io::Error::other)?);
     }
-    durable.life.ok_or_else(|| io::Error::other("it has never lived"))
+    durable.incarnation.ok_or_else(|| io::Error::other("it has never lived"))
 }
 
 impl Link {

@@ -134,7 +134,7 @@ impl Setting<'_> {
         for (host, bundles) in self.bundles.iter().enumerate() {
             let name = bundles[&FIRST].host.clone();
             let life = Incarnation { id: host as u64 + 1, start: 1 };
-            let synced = Durable { life: Some(life), ..Durable::default() };
+            let synced = Durable { incarnation: Some(life), ..Durable::default() };
             let mut engine = Engine::new(&name, life);
             plant(&mut engine, &self.plan.faults);
             let (written, results, words) = (synced.clone(), BTreeMap::new(), VecDeque::new());
@@ -402,7 +402,7 @@ impl Setting<'_> {
         let now = cluster.now;
         let daemon = &mut cluster.daemons[host];
         daemon.written = daemon.synced.clone();
-        let mut life = daemon.engine.life();
+        let mut life = daemon.engine.incarnation();
         life.start += 1;
         let (active, going) = daemon.synced.needed_generations();
         let bundle =
@@ -410,10 +410,10 @@ impl Setting<'_> {
         let was = active.unwrap_or_default();
         let back = RestartInput {
             host: &daemon.name,
-            life,
+            incarnation: life,
             durable: &daemon.synced,
             active: bundle(active),
-            going: bundle(going),
+            pending: bundle(going),
             order: self.orders.between(was, going.unwrap_or_default()),
             in_process: &[],
             same_boot: true,
@@ -469,7 +469,7 @@ impl Cluster {
         }
         let daemon = &self.daemons[from];
         for (to, items) in by_host {
-            let (incarnation, lamport) = (daemon.engine.life(), daemon.engine.lamport());
+            let (incarnation, lamport) = (daemon.engine.incarnation(), daemon.engine.lamport());
             let batch = Batch { from: daemon.name.clone(), incarnation, lamport, items, under_way: None };
             self.links.entry((from, to)).or_default().push_back(batch);
         }
