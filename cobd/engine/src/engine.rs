@@ -108,7 +108,6 @@ impl Engine {
     }
 
     /// Plants faults, for tests.
-    #[cfg(feature = "planted-faults")]
     pub fn plant(&mut self, faults: Faults) {
         self.faults = faults;
     }

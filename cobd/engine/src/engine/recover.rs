@@ -11,6 +11,7 @@ use crate::bundle::{ActiveBundle, AnyBundle, SwitchTarget};
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
+use crate::faults::Faults;
 use crate::mail::Asked;
 use crate::names::{CobRef, HostRef};
 use crate::object::{Action, Activity, LastAction, Lock, Object, Request, shared};
@@ -45,16 +46,12 @@ impl Engine {
     /// it had ended before or left no result. The actions of this incarnation are among the first effects.
     #[must_use]
     pub fn recover(back: &RestartInput<'_>, now: Time) -> (Self, Effects) {
-        let mut engine = Engine::new(back.host, back.incarnation);
-        engine.restore(back, now);
-        let effects = engine.handle(Event::Tick, now);
-        (engine, effects)
+        Self::recover_with(back, Faults::default(), now)
     }
 
     /// As [`Engine::recover`], with faults planted.
-    #[cfg(feature = "planted-faults")]
     #[must_use]
-    pub fn recover_with(back: &RestartInput<'_>, faults: crate::Faults, now: Time) -> (Self, Effects) {
+    pub fn recover_with(back: &RestartInput<'_>, faults: Faults, now: Time) -> (Self, Effects) {
         let mut engine = Engine::new(back.host, back.incarnation);
         engine.plant(faults);
         engine.restore(back, now);

@@ -21,6 +21,7 @@ use cob_types::{
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, CheckOutcome, Event, Order};
+use crate::sim::daemon::batches;
 use crate::sim::queue::Queue;
 use crate::time::{Span, Time};
 
@@ -404,23 +405,13 @@ impl<P: Pace> Running<'_, P> {
     }
 
     fn send(&mut self, host: usize, send: Vec<(HostName, Item)>, cause: Cause) {
-        if send.is_empty() {
-            return;
-        }
-        let mut batches: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
-        for (to, item) in send {
-            self.course.messages += 1;
-            match self.host_ix.get(&to) {
-                Some(to) => batches.entry(*to).or_default().push(item),
-                None => _ = self.course.strangers.insert(to),
-            }
-        }
+        self.course.messages += send.len() as u64;
+        let strangers = send.iter().map(|(to, _)| to).filter(|to| !self.host_ix.contains_key(*to));
+        self.course.strangers.extend(strangers.cloned());
         let Host { name, engine, .. } = &self.hosts[host];
-        let (from, incarnation, lamport) = (name.clone(), engine.incarnation(), engine.lamport());
-        for (to, items) in batches {
+        for (to, batch) in batches(name, engine, send, |to| self.host_ix.get(to).copied()) {
             // Before the order messages take no time. The same pace for all keeps the order of each link.
             let at = if self.gone { self.now + self.pace.message() } else { self.now };
-            let batch = Batch { from: from.clone(), incarnation, lamport, items, under_way: None };
             self.push(at, Happens::Received { to, batch, cause });
         }
     }

@@ -6,6 +6,7 @@
 //! actions, independent of the engines' beliefs. The safety invariant is stated on the world.
 
 mod config;
+mod daemon;
 pub mod explore;
 pub mod forecast;
 mod queue;

@@ -70,7 +70,7 @@ impl World {
     /// Replaces the daemon of a host by a liar: it sends these items to another host, in its last incarnation.
     pub fn lie(&mut self, from: &HostName, to: &HostName, items: Vec<Item>) {
         let (Some(from), Some(to)) = (self.host_ix.get(from).copied(), self.host_ix.get(to).copied()) else { return };
-        let (name, incarnation) = (self.hosts[from].name.clone(), self.hosts[from].life);
+        let (name, incarnation) = (self.hosts[from].name.clone(), self.hosts[from].incarnation);
         self.script.liar = Some(name.clone());
         self.event(to, Event::Received(Batch { from: name, incarnation, lamport: 0, items, under_way: None }));
     }

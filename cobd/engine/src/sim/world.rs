@@ -6,28 +6,28 @@ use std::sync::Arc;
 
 use cob_types::message::Values;
 use cob_types::{
-    Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, Packed, StateName, SwitchOrder,
+    Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Packed, StateName, SwitchOrder,
 };
 
 use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
-use crate::engine::RestartInput;
-use crate::engine::invariants;
-use crate::event::{ActionOutcome, Event, KnownAskers, Order};
-use crate::faults::Faults;
-use crate::record::{Body, Durable, DurableCob, Note, Record};
+use crate::event::{ActionOutcome, Event, Order};
+use crate::record::{Body, Durable, Note, Record};
 use crate::sim::Random;
-use crate::sim::config::{Config, Initial, Outcome, TALK};
+use crate::sim::config::{Config, Initial, Outcome};
+use crate::sim::daemon::known_askers;
 use crate::sim::queue::Queue;
 use crate::sim::reality::{Begin, Reality, Thing};
 use crate::sim::scene::Scene;
 use crate::sim::script::Script;
 use crate::sim::switching::{Bundles, Orders, Word};
-use crate::sim::trace::{describe, describe_note};
+use crate::sim::trace::describe_note;
 use crate::time::{Span, Time};
 
 mod churn;
+mod network;
+mod verdict;
 
 pub(super) struct Host {
     pub(super) name: HostName,
@@ -45,7 +45,7 @@ pub(super) struct Host {
     kept_in: (GenerationNumber, GenerationNumber),
     /// `None`: the daemon is down.
     pub(super) engine: Option<Engine>,
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     durable: Durable,
     /// Written, but not known to be on the disk.
     unsynced: Vec<Record>,
@@ -171,9 +171,9 @@ impl World {
     }
 
     fn add_host(&mut self, name: &HostName, id: u64) {
-        let life = Incarnation { id, start: 1 };
-        let mut engine = Engine::new(name, life);
-        plant(&mut engine, &self.config.faults);
+        let incarnation = Incarnation { id, start: 1 };
+        let mut engine = Engine::new(name, incarnation);
+        engine.plant(self.config.faults.clone());
         self.host_ix.insert(name.clone(), self.hosts.len());
         self.hosts.push(Host {
             name: name.clone(),
@@ -184,8 +184,8 @@ impl World {
             turned: false,
             kept_in: (GenerationNumber(0), GenerationNumber(0)),
             engine: Some(engine),
-            life,
-            durable: Durable { incarnation: Some(life), ..Durable::default() },
+            incarnation,
+            durable: Durable { incarnation: Some(incarnation), ..Durable::default() },
             unsynced: Vec::new(),
             results: BTreeMap::new(),
             tick: Time::NEVER,
@@ -321,16 +321,6 @@ impl World {
         self.conclude()
     }
 
-    /// Spreads the crashes of the configuration over the time that comes.
-    pub fn plan_crashes(&mut self) {
-        for _ in 0..self.config.crashes {
-            let host = self.random.below(self.hosts.len() as u64) as usize;
-            let after = Span(self.random.below(self.config.trouble_us) * 1000);
-            let cut = self.random.below(5) as u8;
-            self.push(self.now + after, Incident::Crash { host, cut });
-        }
-    }
-
     /// Every host with a generation or an order has converged, and no crash is to come.
     #[must_use]
     pub fn has_come_to_rest(&self) -> bool {
@@ -397,13 +387,13 @@ impl World {
         match what {
             Incident::Deliver { to, batch } => {
                 // Links end with their host: a message of a replaced machine does not arrive.
-                let sender = self.host_ix.get(&batch.from).map(|from| self.hosts[*from].life.id);
+                let sender = self.host_ix.get(&batch.from).map(|from| self.hosts[*from].incarnation.id);
                 if sender.is_none_or(|id| id == batch.incarnation.id) {
                     self.event(to, Event::Received(batch));
                 }
             }
             Incident::CheckDone { host, start, cob, job } => {
-                if self.hosts[host].life.start == start && self.hosts[host].engine.is_some() {
+                if self.hosts[host].incarnation.start == start && self.hosts[host].engine.is_some() {
                     let found = self.reality.look(&cob, self.hosts[host].active_bundle());
                     self.event(host, Event::CheckEnded { cob, job, found });
                 }
@@ -552,129 +542,13 @@ impl World {
         }
     }
 
-    /// A budget has a token back from a failed member, by the records of that member. A killed daemon may have lost the
-    /// record of the end of the failure.
-    fn token_of_a_failed_member(&self, record: &Record) -> Option<String> {
-        let Body::Returned { cob: budget, from: member, number } = &record.body else { return None };
-        let host = &self.hosts[self.reality.things[self.reality.find(member)?].host];
-        if !self.config.check || host.life.start > 1 {
-            return None;
-        }
-        let failed_with_it = |d: &Durable| {
-            let token = |c: &DurableCob| c.token.as_ref().is_some_and(|t| t.cob == *budget && t.number == *number);
-            d.cobs.get(member).is_some_and(|c| c.failed && token(c))
-        };
-        if !failed_with_it(&host.durable) {
-            return None;
-        }
-        let mut recorded = host.durable.clone();
-        host.unsynced.iter().for_each(|r| recorded.apply(r));
-        failed_with_it(&recorded).then(|| format!("{member} has failed, and has given its token of {budget} back"))
-    }
-
-    /// The engine's own invariants, and its agreement with the records.
-    fn verify(&mut self, host: usize) {
-        if !self.config.check {
-            return;
-        }
-        let h = &self.hosts[host];
-        let Some(engine) = &h.engine else { return };
-        let mut found = invariants::check(engine).err();
-        if found.is_none() && !self.config.faults.let_records_differ() {
-            let mut recorded = h.durable.clone();
-            h.unsynced.iter().for_each(|r| recorded.apply(r));
-            found = invariants::agrees(engine, &recorded).err();
-        }
-        found = found.or_else(|| invariants::refuses_nobody(engine, self.script.liar()).err());
-        if let Some(what) = found {
-            self.violation(what);
-        }
-    }
-
-    fn violation(&mut self, what: String) {
-        let at = self.now.0 / 1000;
-        self.outcome.violations.push(format!("seed {}, {at} us: {what}", self.config.seed));
-    }
-
-    fn send(&mut self, host: usize, send: Vec<(HostName, Item)>) {
-        if send.is_empty() {
-            return;
-        }
-        let mut by_host: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
-        for (to, item) in send {
-            self.outcome.messages += 1;
-            self.talk.0 += 1;
-            self.outcome.probes += u64::from(matches!(item, Item::Probe(_)));
-            if let Some(to) = self.host_ix.get(&to) {
-                by_host.entry(*to).or_default().push(item);
-            }
-        }
-        self.count_talk();
-        let Some((incarnation, lamport)) = self.hosts[host].engine.as_ref().map(|e| (e.incarnation(), e.lamport()))
-        else {
-            return;
-        };
-        for (to, items) in by_host {
-            let batch = Batch { from: self.hosts[host].name.clone(), incarnation, lamport, items, under_way: None };
-            self.outcome.batches += 1;
-            self.transmit(host, to, batch);
-        }
-    }
-
-    fn transmit(&mut self, from: usize, to: usize, batch: Batch) {
-        let batch = if self.config.codec {
-            match self.through_the_wire(&batch) {
-                Some(batch) => batch,
-                None => return,
-            }
-        } else {
-            batch
-        };
-        if self.config.trace {
-            for item in &batch.items {
-                let text = format!("{} -> {}: {}", batch.from, self.hosts[to].name, describe(item));
-                self.line(|_| text);
-            }
-        }
-        let Some(batch) = self.script.keep_back(from, to, batch) else { return };
-        if self.random.permille(self.config.loss) {
-            self.line(|_| "  (lost)".to_owned());
-            return;
-        }
-        let copies = if self.random.permille(self.config.double) { 2 } else { 1 };
-        for _ in 0..copies {
-            let (low, high) = self.config.delay_us;
-            let mut at = self.now + Span(self.random.between(low, high) * 1000);
-            if self.config.fifo {
-                let last = self.last_arrival.entry((from, to)).or_insert(at);
-                at = at.max(*last);
-                *last = at;
-            }
-            self.push(at, Incident::Deliver { to, batch: batch.clone() });
-        }
-    }
-
-    fn through_the_wire(&mut self, batch: &Batch) -> Option<Batch> {
-        let read = batch.encode().ok().and_then(|bytes| {
-            self.outcome.bytes += bytes.len() as u64;
-            Batch::decode(&bytes).ok()
-        });
-        match read {
-            Some(received) if received.batch == *batch && received.unknown == 0 => Some(received.batch),
-            Some(_) | None => {
-                self.violation("a batch did not survive its wire form".to_owned());
-                None
-            }
-        }
-    }
-
     /// `was`: the generation of the job, if that is not the active one any more.
     fn start(&mut self, host: usize, was: Option<GenerationNumber>, run: Run) {
         match run {
             Run::Check { cob, job } => {
                 let (low, high) = self.config.check_us;
                 let at = self.now + Span(self.random.between(low, high) * 1000);
-                let start = self.hosts[host].life.start;
+                let start = self.hosts[host].incarnation.start;
                 self.push(at, Incident::CheckDone { host, start, cob, job });
             }
             Run::Action { cob, job, from, to, .. } => self.start_action(was, cob, job, from, to),
@@ -688,8 +562,8 @@ impl World {
         let here = self.reality.things[thing].host;
         // Until it receives a reinstalled host's hello, this host may still rely on grants of its predecessor.
         let unheard = |host: usize| {
-            let Host { name, life, reinstalled, .. } = &self.hosts[host];
-            let knows = |engine: &Engine| engine.incarnation_of(name) == Some(*life);
+            let Host { name, incarnation, reinstalled, .. } = &self.hosts[host];
+            let knows = |engine: &Engine| engine.incarnation_of(name) == Some(*incarnation);
             *reinstalled && host != here && !self.hosts[here].engine.as_ref().is_some_and(knows)
         };
         let void: Vec<usize> = (0..self.hosts.len()).filter(|host| unheard(*host)).collect();
@@ -710,89 +584,6 @@ impl World {
         self.push(at, Incident::ActionDone { thing, job });
     }
 
-    /// Checks the host's limit on running actions.
-    fn count_running(&mut self, thing: usize) {
-        let Some(limit) = self.config.limit_actions else { return };
-        let host = self.reality.things[thing].host;
-        let running = self.reality.things.iter().filter(|t| t.host == host && t.running.is_some()).count();
-        if running > limit as usize {
-            self.violation(format!("{running} act on {} under a limit of {limit}", self.hosts[host].name));
-        }
-    }
-
-    pub(super) fn crash(&mut self, host: usize) {
-        self.outcome.crashes += 1;
-        self.line(|w| format!("crash {}", w.hosts[host].name));
-        let h = &mut self.hosts[host];
-        h.engine = None;
-        h.cut = None;
-        h.tick = Time::NEVER;
-        // A prefix of the unsynced records survives.
-        let kept = self.random.below(h.unsynced.len() as u64 + 1) as usize;
-        for record in h.unsynced.drain(..).take(kept) {
-            h.durable.apply(&record);
-        }
-        self.hosts[host].rebooted = self.script.loses_power(host) || self.random.permille(self.config.power);
-        self.abort_actions(host);
-        let after = Span(self.random.between(1_000, 400_000) * 1000);
-        if !self.script.stays_down(host) {
-            self.push(self.now + after, Incident::Return { host });
-        }
-    }
-
-    /// Actions inside the daemon die with it, and all actions with the host; half-way.
-    fn abort_actions(&mut self, host: usize) {
-        for ix in 0..self.reality.things.len() {
-            let Thing { id, host: at, running, .. } = &self.reality.things[ix];
-            let dies = self.hosts[host].rebooted || self.is_in_process(host, id);
-            if *at == host && dies && running.is_some() {
-                let arrives = self.random.permille(500);
-                self.reality.end(ix, arrives);
-            }
-        }
-    }
-
-    fn is_in_process(&self, host: usize, cob: &CobId) -> bool {
-        let mut bundles = self.hosts[host].bundles.values().rev();
-        let kind = bundles.find_map(|b| b.kinds.get(&b.cobs.get(cob)?.kind));
-        kind.is_some_and(|k| self.in_process.contains(&k.backend))
-    }
-
-    pub(super) fn come_back(&mut self, host: usize) {
-        if self.hosts[host].engine.is_some() {
-            return;
-        }
-        let same = self.config.same_incarnation;
-        let h = &mut self.hosts[host];
-        h.life.start += u32::from(!same);
-        let (active, going) = h.durable.needed_generations();
-        let bundle = |generation: Option<GenerationNumber>| h.packed.get(&generation?).cloned().map(AnyBundle::from);
-        let back = RestartInput {
-            host: &h.name,
-            incarnation: h.life,
-            durable: &h.durable,
-            active: bundle(active),
-            pending: bundle(going),
-            order: self.orders.between(active.unwrap_or_default(), going.unwrap_or_default()),
-            in_process: &self.in_process,
-            same_boot: !std::mem::take(&mut h.rebooted),
-        };
-        let (engine, effects) = recover(&back, &self.config.faults, self.now);
-        let running = engine.running_actions();
-        h.engine = Some(engine);
-        self.line(|w| format!("return {}", w.hosts[host].name));
-        self.perform(host, active.unwrap_or_default(), effects);
-        // The source of an order repeats it to a host that had not answered.
-        self.say_words(host);
-        for (cob, job) in running {
-            if self.reality.runs(&cob, job) {
-                continue;
-            }
-            let outcome = self.hosts[host].results.get(&job).cloned().unwrap_or(ActionOutcome::Lost);
-            self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
-        }
-    }
-
     pub(super) fn line(&mut self, text: impl FnOnce(&Self) -> String) {
         if self.config.trace {
             let text = text(self);
@@ -800,31 +591,4 @@ impl World {
             let _ = writeln!(self.trace, "{at:>9} us  {text}");
         }
     }
-}
-
-/// The result of a daemon's search for the askers of a generation.
-pub(super) fn known_askers(bundle: Option<AnyBundle>) -> KnownAskers {
-    match bundle.map(|bundle| bundle.askers().cloned()) {
-        Some(Some(askers)) => KnownAskers::Named(askers),
-        Some(None) => KnownAskers::Unsaid,
-        None => KnownAskers::Unavailable,
-    }
-}
-
-#[cfg(feature = "planted-faults")]
-pub(super) fn plant(engine: &mut Engine, faults: &Faults) {
-    engine.plant(faults.clone());
-}
-
-#[cfg(not(feature = "planted-faults"))]
-pub(super) fn plant(_engine: &mut Engine, _faults: &Faults) {}
-
-#[cfg(feature = "planted-faults")]
-pub(super) fn recover(back: &RestartInput<'_>, faults: &Faults, now: Time) -> (Engine, Effects) {
-    Engine::recover_with(back, faults.clone(), now)
-}
-
-#[cfg(not(feature = "planted-faults"))]
-pub(super) fn recover(back: &RestartInput<'_>, _faults: &Faults, now: Time) -> (Engine, Effects) {
-    Engine::recover(back, now)
 }

@@ -9,16 +9,15 @@ use crate::bundle::AnyBundle;
 use crate::canonical::Form;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
-use crate::engine::RestartInput;
 use crate::engine::invariants;
 use crate::event::{ActionOutcome, Event};
 use crate::record::{Body, Durable, Record};
+use crate::sim::daemon::{Restart, batches, known_askers};
 use crate::sim::explore::{Judge, Plan};
 use crate::sim::reality::{Begin, Reality};
 use crate::sim::scene::Scene;
 use crate::sim::switching::{Bundles, Orders, Word};
 use crate::sim::trace::describe as describe_item;
-use crate::sim::world::{known_askers, plant, recover};
 use crate::time::{Span, Time};
 
 /// Longer than any interval of repeats.
@@ -136,7 +135,7 @@ impl Setting<'_> {
             let life = Incarnation { id: host as u64 + 1, start: 1 };
             let synced = Durable { incarnation: Some(life), ..Durable::default() };
             let mut engine = Engine::new(&name, life);
-            plant(&mut engine, &self.plan.faults);
+            engine.plant(self.plan.faults.clone());
             let (written, results, words) = (synced.clone(), BTreeMap::new(), VecDeque::new());
             cluster.daemons.push(Daemon {
                 name,
@@ -402,23 +401,18 @@ impl Setting<'_> {
         let now = cluster.now;
         let daemon = &mut cluster.daemons[host];
         daemon.written = daemon.synced.clone();
-        let mut life = daemon.engine.incarnation();
-        life.start += 1;
-        let (active, going) = daemon.synced.needed_generations();
-        let bundle =
-            |generation: Option<GenerationNumber>| self.bundles[host].get(&generation?).cloned().map(AnyBundle::from);
-        let was = active.unwrap_or_default();
-        let back = RestartInput {
-            host: &daemon.name,
-            incarnation: life,
+        let mut incarnation = daemon.engine.incarnation();
+        incarnation.start += 1;
+        let restart = Restart {
+            name: &daemon.name,
+            incarnation,
             durable: &daemon.synced,
-            active: bundle(active),
-            pending: bundle(going),
-            order: self.orders.between(was, going.unwrap_or_default()),
+            orders: &self.orders,
             in_process: &[],
             same_boot: true,
+            faults: &self.plan.faults,
         };
-        let (engine, effects) = recover(&back, &self.plan.faults, now);
+        let (was, engine, effects) = restart.recover(|of| Some(self.bundles[host].get(&of)?.clone().into()), now);
         let running = engine.running_actions();
         daemon.engine = engine;
         self.perform(cluster, host, was, effects, 0)?;
@@ -461,16 +455,9 @@ impl Cluster {
     }
 
     fn send(&mut self, from: usize, send: Vec<(HostName, Item)>) {
-        let mut by_host: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
-        for (to, item) in send {
-            if let Some(to) = self.daemons.iter().position(|d| d.name == to) {
-                by_host.entry(to).or_default().push(item);
-            }
-        }
-        let daemon = &self.daemons[from];
-        for (to, items) in by_host {
-            let (incarnation, lamport) = (daemon.engine.incarnation(), daemon.engine.lamport());
-            let batch = Batch { from: daemon.name.clone(), incarnation, lamport, items, under_way: None };
+        let Daemon { name, engine, .. } = &self.daemons[from];
+        let find = |to: &HostName| self.daemons.iter().position(|d| d.name == *to);
+        for (to, batch) in batches(name, engine, send, find) {
             self.links.entry((from, to)).or_default().push_back(batch);
         }
     }

@@ -1,0 +1,75 @@
+//! The daemon around an engine, as far as simulator and explorer share it.
+
+use std::collections::BTreeMap;
+
+use cob_types::{Batch, GenerationNumber, HostName, Incarnation, Item};
+
+use crate::bundle::AnyBundle;
+use crate::effect::Effects;
+use crate::engine::{Engine, RestartInput};
+use crate::event::KnownAskers;
+use crate::faults::Faults;
+use crate::record::Durable;
+use crate::sim::switching::Orders;
+use crate::time::Time;
+
+/// The result of a daemon's search for the askers of a generation.
+pub(super) fn known_askers(bundle: Option<AnyBundle>) -> KnownAskers {
+    match bundle.map(|bundle| bundle.askers().cloned()) {
+        Some(Some(askers)) => KnownAskers::Named(askers),
+        Some(None) => KnownAskers::Unsaid,
+        None => KnownAskers::Unavailable,
+    }
+}
+
+/// The items of a tick in batches, by the index of their receiver; items for unknown hosts are dropped.
+pub(super) fn batches(
+    name: &HostName,
+    engine: &Engine,
+    send: Vec<(HostName, Item)>,
+    find: impl Fn(&HostName) -> Option<usize>,
+) -> Vec<(usize, Batch)> {
+    let mut by_host: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
+    for (to, item) in send {
+        if let Some(to) = find(&to) {
+            by_host.entry(to).or_default().push(item);
+        }
+    }
+    let (incarnation, lamport) = (engine.incarnation(), engine.lamport());
+    let batch = |items| Batch { from: name.clone(), incarnation, lamport, items, under_way: None };
+    by_host.into_iter().map(|(to, items)| (to, batch(items))).collect()
+}
+
+/// A daemon that restarts on its state folder.
+pub(super) struct Restart<'a> {
+    pub(super) name: &'a HostName,
+    pub(super) incarnation: Incarnation,
+    pub(super) durable: &'a Durable,
+    pub(super) orders: &'a Orders,
+    pub(super) in_process: &'a [String],
+    pub(super) same_boot: bool,
+    pub(super) faults: &'a Faults,
+}
+
+impl Restart<'_> {
+    /// The active generation, the engine and its first effects.
+    pub(super) fn recover(
+        &self,
+        bundle: impl Fn(GenerationNumber) -> Option<AnyBundle>,
+        now: Time,
+    ) -> (GenerationNumber, Engine, Effects) {
+        let (active, pending) = self.durable.needed_generations();
+        let back = RestartInput {
+            host: self.name,
+            incarnation: self.incarnation,
+            durable: self.durable,
+            active: active.and_then(&bundle),
+            pending: pending.and_then(&bundle),
+            order: self.orders.between(active.unwrap_or_default(), pending.unwrap_or_default()),
+            in_process: self.in_process,
+            same_boot: self.same_boot,
+        };
+        let (engine, effects) = Engine::recover_with(&back, self.faults.clone(), now);
+        (active.unwrap_or_default(), engine, effects)
+    }
+}
