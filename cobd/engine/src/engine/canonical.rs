@@ -75,7 +75,7 @@ impl Engine {
         form.word(action.map_or(u64::from(checks), |action| 2 + u64::from(action.transition)));
         let due = |at: Time| [at <= now, at == Time::NEVER];
         let [check_due, check_never] = due(o.check_at);
-        let resting = o.resting_until(now).is_some();
+        let resting = o.livelock.next_end(now).is_some();
         let suspect = action.is_some_and(|action| action.suspect);
         form.flags(&[o.failed, o.ordered, suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
         let (lifecycle, outlived) = (o.lifecycle, action.is_some_and(|action| action.outlived));

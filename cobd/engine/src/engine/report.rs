@@ -299,7 +299,7 @@ impl Engine {
             let of = o.last.as_ref().map_or(1, |l| self.attempts(o, l.from, l.to));
             waits.push(Wait::Retry { at_ns: o.troubles.retry_at.0, attempt: o.troubles.failures + 1, of });
         }
-        if let Some(until) = o.resting_until(now) {
+        if let Some(until) = o.livelock.next_end(now) {
             waits.push(Wait::Rest { until_ns: until.0 });
         }
         if self.is_paused() && away && waits.is_empty() {
@@ -340,7 +340,7 @@ impl Engine {
         }
         all.extend(o.livelock.chases().map(|(of, times)| Trouble::Chase { cob: id(of), times }));
         all.extend(o.livelock.flaps().map(|(state, times, because_of)| Trouble::Flap {
-            state: self.state(o, state),
+            state: self.names.state_name(state).clone(),
             times,
             because_of: because_of.map(id),
         }));

@@ -585,13 +585,11 @@ impl Object {
             cx.out.ready(self.me, self.goal_rank(cx, aim.target, aim));
             return;
         }
-        let me = (self.me, self.spec.kind.id(state));
-        let because_of = aim.asker;
-        if self.livelock.rest_before_leaving(cx, me, state, because_of).is_some() {
+        if self.livelock.may_leave(cx, self.me, self.spec.kind.id(state), aim.asker) {
+            self.start_action(cx, hop);
+        } else {
             self.view.rests = true;
-            return;
         }
-        self.start_action(cx, hop);
     }
 }
 
