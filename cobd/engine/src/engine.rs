@@ -19,7 +19,7 @@ use crate::mail::{Mail, Msg, Probed};
 use crate::names::{CobRef, HostRef, Names};
 use crate::object::decide::Scratch;
 use crate::object::probe::Probing;
-use crate::object::{Activity, Cx, Object};
+use crate::object::{Cx, Object};
 use crate::objects::Objects;
 use crate::output::Output;
 use crate::peers::Peers;
@@ -222,10 +222,7 @@ impl Engine {
     /// The running actions, so that the daemon can wait for them after a restart.
     #[must_use]
     pub fn running_actions(&self) -> Vec<(CobId, Number)> {
-        let running = self.objects.iter().filter_map(|o| match &o.activity {
-            Activity::Acting(action) => Some((self.names.cob_id(o.me).clone(), action.job)),
-            Activity::Idle | Activity::Checking { .. } => None,
-        });
+        let running = self.objects.iter().filter_map(|o| Some((self.names.cob_id(o.me).clone(), o.action()?.job)));
         running.collect()
     }
 
@@ -332,8 +329,8 @@ impl Engine {
             }
             Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
                 o.renew();
-                if o.state.is_none() {
-                    o.check_at = cx.now;
+                if o.state_id().is_none() {
+                    o.check_now(cx);
                 }
                 cx.record(Body::Ordered(OrderRecord::Retry(cob)));
             }),

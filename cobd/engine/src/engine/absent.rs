@@ -19,8 +19,7 @@ impl Engine {
     pub(super) fn insert(&mut self, mut object: Object) {
         let me = object.me;
         let (requests, releases) = self.absent.take(me);
-        object.requests = requests.map(Box::new).collect();
-        object.given_back = releases.into();
+        object.come_back(requests, releases);
         self.objects.insert(object, self.names.cob_count());
         self.deliver_early(me);
     }
@@ -31,12 +30,12 @@ impl Engine {
         let state = object.spec.kind.id(object.own_target());
         self.give_all_back(&object);
         // Local askers send a request only once: redirect it to the present answerer.
-        let waiting = object.requests.iter().filter(|r| r.is_open() && self.names.is_here(r.asker));
+        let waiting = object.requests().iter().filter(|r| r.is_open() && self.names.is_here(r.asker));
         let waiting: Vec<Mail> = waiting.map(|r| r.said_to(cob)).collect();
-        self.absent.put(cob, object.requests.into_iter().map(|request| *request));
+        let off = object.spec.kind.id(object.spec.kind.pre_remove);
+        self.absent.put(cob, object.into_requests());
         self.repeat_for_departed(now);
         // Askers that wait for another state, or that asked before, get the answer for departed change objects.
-        let off = object.spec.kind.id(object.spec.kind.pre_remove);
         self.note_departed(cob, state, Some(off).filter(|off| *off != state));
         waiting.into_iter().for_each(|mail| self.out.post(mail));
     }
@@ -117,10 +116,10 @@ impl Engine {
 
     /// A departing change object releases all its locks and requests.
     fn give_all_back(&mut self, object: &Object) {
-        for lock in &object.locks {
+        for lock in object.locks() {
             self.out.post(Mail { from: object.me, to: lock.asked, msg: Msg::Release(lock.number) });
         }
-        let all = object.given_back.iter().copied().chain(object.locks.iter().map(|l| (l.asked, l.number)));
+        let all = object.releases().iter().copied().chain(object.locks().iter().map(|l| (l.asked, l.number)));
         self.absent.release(object.me, all.filter(|(asked, _)| !self.names.is_here(*asked)));
     }
 

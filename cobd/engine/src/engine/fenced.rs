@@ -30,7 +30,7 @@ impl Engine {
         self.justification.forget_waiting(named);
         self.absent.forget_releases(|cob| self.names.host_of(cob) == named);
         for cob in dependents {
-            self.with(cob, now, |o, cx| o.given_back.retain(|(asked, _)| cx.names.host_of(*asked) != named));
+            self.with(cob, now, |o, cx| o.forget_releases(|asked| cx.names.host_of(asked) == named));
         }
         // Other hosts release the locks under its grants as well, and no daemon there honours these grants.
         self.lose_locks_of(named);
@@ -44,9 +44,7 @@ impl Engine {
             self.with(cob, now, |o, cx| {
                 let in_its_place =
                     |l: &Lock| cx.names.host_of(l.asked) == host && l.held.is_some() && l.rank.phase.is_departure();
-                while let Some(at) = o.locks.iter().position(|l| in_its_place(l) && !l.recalled) {
-                    o.lose(at);
-                }
+                o.lose_all(|l| in_its_place(l) && !l.recalled);
             });
         }
     }

@@ -62,7 +62,7 @@ impl Engine {
 
     fn forget_probes_of(&mut self, host: HostRef) {
         for object in self.objects.iter_mut() {
-            object.probe.forget_seen(|initiator| self.names.host_of(initiator) == host);
+            object.forget_probes(|initiator| self.names.host_of(initiator) == host);
         }
     }
 
@@ -71,12 +71,7 @@ impl Engine {
         let dependents = self.peers.get(host).map(|peer| peer.dependents.clone()).unwrap_or_default();
         for cob in dependents {
             if let Some(object) = self.objects.get_mut(cob) {
-                for at in 0..object.locks.len() {
-                    let lock = &object.locks[at];
-                    if lock.held.is_some() && self.names.host_of(lock.asked) == host {
-                        object.lose(at);
-                    }
-                }
+                object.lose_all(|lock| lock.held.is_some() && self.names.host_of(lock.asked) == host);
             }
             self.objects.touch(cob);
         }
@@ -91,7 +86,7 @@ impl Object {
         let me = self.me;
         self.drop_requests(cx, |r: &Request| is_of_host(r.asker) && over.has_request(me, r));
         if over.replaced && !cx.faults.keeps_numbers() {
-            self.returned.retain(|(asker, _)| !is_of_host(*asker));
+            self.forget_returned(is_of_host);
         }
     }
 }

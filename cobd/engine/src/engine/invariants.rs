@@ -4,10 +4,9 @@ use cob_types::{CobId, GenerationNumber, HostName};
 
 use crate::engine::Engine;
 use crate::object::decide::Scratch;
-use crate::object::{Activity, Cx, Object};
+use crate::object::{Cx, Object};
 use crate::output::Output;
 use crate::record::Durable;
-use crate::time::Time;
 
 /// Checks the invariants of an engine.
 ///
@@ -17,7 +16,7 @@ pub fn check(engine: &Engine) -> Result<(), String> {
     let mut unsettled = 0;
     for object in engine.objects.iter() {
         let id = engine.names.cob_id(object.me);
-        let checked = check_object(engine, object).and_then(|()| check_rest(engine, object));
+        let checked = object.verify(&engine.names).and_then(|()| check_rest(engine, object));
         checked.map_err(|what| format!("{id}: {what}"))?;
         unsettled += usize::from(!object.is_settled());
     }
@@ -40,48 +39,11 @@ pub fn check(engine: &Engine) -> Result<(), String> {
     Ok(())
 }
 
-fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
-    if !o.requests.is_sorted_by_key(|r| r.asker) || !o.locks.is_sorted_by_key(|l| l.asked) {
-        return Err("its tables are not in order".to_owned());
-    }
-    if let Activity::Acting(action) = &o.activity {
-        let t = &o.spec.kind.transitions[usize::from(action.transition)];
-        if o.state != Some(t.from) {
-            return Err("it leaves a state that it is not in".to_owned());
-        }
-        if o.has_grants_out() {
-            return Err("its transition runs against a grant".to_owned());
-        }
-        if o.needs_token_to_leave(t.from) && o.token_held(&engine.names).is_none() {
-            return Err("it leaves without a token of its budget".to_owned());
-        }
-        if action.outlived {
-            return Ok(());
-        }
-        for need in o.spec.transition_needs(action.transition) {
-            let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);
-            if !lock.is_ok_and(|l| l.held.is_some_and(|h| need.set.contains(&h))) {
-                let of = engine.names.cob_id(need.cob);
-                return Err(format!("it acts without its lock on {of}"));
-            }
-        }
-        return Ok(());
-    }
-    let state = o.state_id();
-    for r in &o.requests {
-        let known_elsewhere = state.is_some() && r.granted.is_some_and(|g| Some(g) != state);
-        if known_elsewhere && !r.recalled && !o.is_as_good_as_off(r) {
-            return Err("it has granted another state than its own, and does not recall the grant".to_owned());
-        }
-    }
-    Ok(())
-}
-
 impl Engine {
     /// Whether an idle change object would stay idle under any switch: it resets and decides under the next generation,
     /// forward and back, paused and not, without an effect.
     fn is_unmoved(&self, object: &Object) -> bool {
-        let now = if object.check_at == Time::NEVER { object.since } else { Time(object.check_at.0.saturating_sub(1)) };
+        let now = object.before_check();
         [false, true].into_iter().all(|other| {
             let mut object = object.clone();
             let (mut out, mut scratch) = (Output::default(), Scratch::default());

@@ -118,8 +118,8 @@ impl Engine {
             };
             number == request.number && (same(set) || promised.is_some_and(|state| same(&[state])))
         };
-        let here = self.objects.get(asked).and_then(|o| o.request_ix(asker).ok().map(|at| &o.requests[at]));
-        if let Some(known) = here.map(|known| &**known).or_else(|| self.absent.find(asked, asker)) {
+        let here = self.objects.get(asked).and_then(|o| o.request_of(asker));
+        if let Some(known) = here.or_else(|| self.absent.find(asked, asker)) {
             return is_same(known.number, &known.set, known.granted.or(known.broken));
         }
         let early = self.absent.early(asked, asker).and_then(Mail::request);
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     fn number_of(&self, asked: CobRef, asker: CobRef) -> Option<Number> {
-        let here = self.objects.get(asked).and_then(|o| Some(o.requests[o.request_ix(asker).ok()?].number));
+        let here = self.objects.get(asked).and_then(|o| Some(o.request_of(asker)?.number));
         let departed = || self.absent.find(asked, asker).map(|request| request.number);
         let early = || self.absent.early(asked, asker)?.number();
         here.or_else(departed).or_else(early)

@@ -283,9 +283,9 @@ fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name()
     let kept = "h/x: 0 1 2, is 0, prefers 2, hop 0 2 <- d/d@1, lock 0 <- d/e@1";
     let mut b = Bench::new(&[kept]);
     b.hears("request d/d of h/x@0 #1.7");
-    assert!(b.engine.objects.iter().any(|o| !o.locks.is_empty()));
+    assert!(b.engine.objects.iter().any(|o| !o.locks().is_empty()));
     let asked =
-        |b: &Bench| b.engine.objects.iter().any(|o| o.locks.iter().any(|l| b.engine.names.cob_id(l.asked) == "d/d"));
+        |b: &Bench| b.engine.objects.iter().any(|o| o.locks().iter().any(|l| b.engine.names.cob_id(l.asked) == "d/d"));
     b.event(go(2, bundle(&["h/x: 0 1 2, is 0, prefers 0, lock 0 <- d/e@1"])));
     assert!(!asked(&b));
 }

@@ -30,7 +30,7 @@ impl Engine {
     pub fn is_busy_with(&self, host: &HostName) -> bool {
         let Some((here, peer)) = self.find_peer(host) else { return false };
         let away = |cob: CobRef| self.names.host_of(cob) == here;
-        let holds = |cob: &CobRef| self.objects.get(*cob).is_some_and(|o| o.locks.iter().any(|l| away(l.asked)));
+        let holds = |cob: &CobRef| self.objects.get(*cob).is_some_and(|o| o.locks().iter().any(|l| away(l.asked)));
         self.departures.awaits(here) || peer.dependents.iter().any(holds) || self.owes(here, peer)
     }
 
@@ -39,7 +39,7 @@ impl Engine {
     #[must_use]
     pub fn is_open_with(&self, host: &HostName) -> bool {
         let away = |cob: CobRef| self.is_of(cob, host);
-        let gave_back = |cob: &CobRef| self.objects.get(*cob).is_some_and(|o| o.given_back.iter().any(|g| away(g.0)));
+        let gave_back = |cob: &CobRef| self.objects.get(*cob).is_some_and(|o| o.releases().iter().any(|g| away(g.0)));
         let is_unheard = |(_, peer): (HostRef, &Peer)| peer.dependents.iter().any(gave_back);
         // For departed change objects, there may have been no message with the host in this incarnation.
         self.is_busy_with(host)
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     fn asked_back(&self, o: &Object, host: impl Fn(HostRef) -> bool) -> bool {
-        o.requests.iter().any(|r| r.recalled && r.granted.is_some() && host(self.names.host_of(r.asker)))
+        o.requests().iter().any(|r| r.recalled && r.granted.is_some() && host(self.names.host_of(r.asker)))
     }
 
     /// Stops waiting for recalled grants of these hosts.
@@ -93,7 +93,7 @@ impl Engine {
     /// Whether a change object of the host has a request to a local change object.
     fn owes(&self, host: HostRef, peer: &Peer) -> bool {
         let away = |cob: CobRef| self.names.host_of(cob) == host;
-        peer.asked.iter().any(|cob| self.objects.get(*cob).is_some_and(|o| o.requests.iter().any(|r| away(r.asker))))
+        peer.asked.iter().any(|cob| self.objects.get(*cob).is_some_and(|o| o.requests().iter().any(|r| away(r.asker))))
     }
 
     pub(super) fn received(&mut self, batch: Batch, now: Time) {
@@ -205,7 +205,7 @@ impl Engine {
             let request = self.absent.find(asked, asker).filter(|r| r.number == number)?;
             return Some(grant(0, request.granted?));
         };
-        let request = &object.requests[object.request_ix(asker).ok()?];
+        let request = object.request_of(asker)?;
         let state = request.granted.filter(|_| request.number == number && !request.lapsed)?;
         Some(grant(request.rev, state))
     }
@@ -253,11 +253,11 @@ impl Engine {
         for cob in all {
             let others: BTreeSet<_> = match self.objects.get(cob) {
                 Some(o) => o
-                    .locks
+                    .locks()
                     .iter()
                     .map(|l| l.asked)
-                    .chain(o.requests.iter().map(|r| r.asker))
-                    .chain(o.given_back.iter().map(|g| g.0))
+                    .chain(o.requests().iter().map(|r| r.asker))
+                    .chain(o.releases().iter().map(|g| g.0))
                     .filter(|c| self.names.host_of(*c) == host)
                     .collect(),
                 None => continue,
@@ -291,8 +291,8 @@ impl Engine {
     }
 
     /// Whether this is the number of the present request of a local change object.
-    fn holds(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
-        self.objects.get(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number))
+    pub(super) fn holds(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
+        self.objects.get(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks()[i].number == number))
     }
 
     pub(super) fn hello_timer(&mut self, host: HostRef) {

@@ -5,18 +5,16 @@
 
 use std::sync::Arc;
 
-use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
+use cob_types::{GenerationNumber, HostName, Incarnation, Number, SwitchOrder};
 
 use crate::bundle::{ActiveBundle, AnyBundle, SwitchTarget};
 use crate::effect::Effects;
 use crate::engine::Engine;
-use crate::event::{ActionOutcome, Event};
+use crate::event::Event;
 use crate::faults::Faults;
-use crate::mail::Asked;
 use crate::names::{CobRef, HostRef};
-use crate::object::{Action, Activity, LastAction, Lock, Object, Request, shared};
-use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock, KeptGrant, Missed};
-use crate::spec;
+use crate::object::{Lock, Object, Request};
+use crate::record::{Body, Durable, DurableCob, GrantOut, HeldLock};
 use crate::time::Time;
 
 /// The input of a restarted daemon.
@@ -100,7 +98,7 @@ impl Engine {
                         if stopped.until_boot && !back.same_boot {
                             o.start(cx);
                         } else {
-                            o.stopped = Some(Box::new(stopped.clone()));
+                            o.restore_stop(Some(stopped));
                         }
                     });
                 }
@@ -147,7 +145,8 @@ impl Engine {
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));
         held.extend(was.token.as_deref().filter(|_| !self.faults.forgets_tokens()));
-        let locks: Vec<_> = held.into_iter().map(|l| self.restored_lock(cob, l, now)).collect();
+        let locks: Vec<_> =
+            held.into_iter().map(|l| Lock::restored(&mut self.names, cob, l, (self.incarnation.start, now))).collect();
         for lock in &locks {
             let host = self.names.host_of(lock.asked);
             if host != HostRef::HERE {
@@ -163,99 +162,17 @@ impl Engine {
                 self.peers.greet(host);
             }
         }
-        self.with(cob, now, |o, cx| {
-            let process = o.spec.kind.process;
-            // Actions inside the daemon died with it, and so did their data.
-            let known = process && same_boot;
-            o.recorded = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
-            o.failed = was.failed;
-            o.values = shared(was.values.iter().map(|(name, value)| (name.clone(), value.clone())).collect());
-            o.applied = was.applied;
-            o.rested_on = was.rests_on;
-            if !cx.faults.forgets_tokens() {
-                o.left_under.clone_from(&was.token);
-            }
-            o.since = if was.since == Time(0) { now } else { was.since };
-            // A change object without a check result is checked again, and counts as failing until then.
-            let unclear = if o.recorded.is_some() { was.unclear } else { 0 };
-            o.trouble(|t| (t.failures, t.check_failures) = (was.failures, unclear));
-            o.restore_missed(cx, was);
-            o.check_at = Time(0);
-            for request in grants {
-                if let Err(at) = o.request_ix(request.asker) {
-                    o.requests.insert(at, Box::new(request));
-                }
-            }
-            for lock in locks {
-                match o.lock_ix(lock.asked) {
-                    Ok(at) if o.locks[at].number < lock.number => o.locks[at] = lock,
-                    Ok(_) => {}
-                    Err(at) => o.locks.insert(at, lock),
-                }
-            }
-            if o.recorded.is_none() && was.state.is_some() {
-                let id = cx.names.cob_id(cob).clone();
-                cx.record(Body::Unknown { cob: id, from_nothing: false });
-                // The record resets these, and so does the engine.
-                o.failed = false;
-                o.last = None;
-                o.trouble(|t| (t.failures, t.error) = (0, None));
-            }
-            if let Some(begun) = begun {
-                o.restore_action(cx, begun, process, now);
-            }
-        });
+        self.with(cob, now, |o, cx| o.restore(cx, was, state, same_boot, (grants, locks)));
     }
 
     /// Grants that are out, and invalidated grants whose holders do not know it.
     fn restored_grants(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
         let mut all = Vec::with_capacity(was.grants.len() + was.lapsed.len());
-        all.extend(was.grants.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now)));
-        all.extend(was.lapsed.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now).broken()));
+        all.extend(was.grants.iter().map(|(asker, g)| Request::restored(&mut self.names, asker, &g.get(), now)));
+        all.extend(
+            was.lapsed.iter().map(|(asker, g)| Request::restored(&mut self.names, asker, &g.get(), now).broken()),
+        );
         all
-    }
-
-    fn restored_request(&mut self, asker: &CobId, grant: &GrantOut, now: Time) -> Request {
-        let asker = self.names.cob(asker);
-        let asked = Asked {
-            number: grant.number,
-            rev: 0,
-            set: grant.set.iter().map(|s| self.names.state(s)).collect(),
-            rank: grant.rank,
-            origin: self.names.cob(&grant.origin),
-            fingerprint: grant.fingerprint,
-            failed: grant.failed,
-        };
-        let granted = Some(self.names.state(&grant.state));
-        let since = if grant.at == Time(0) { now } else { grant.at };
-        Request { granted, restored: true, ..Request::new(asker, asked, grant.folder, since) }
-    }
-
-    fn restored_lock(&mut self, me: CobRef, held: &HeldLock, now: Time) -> Lock {
-        let state = self.names.state(&held.state);
-        Lock {
-            asked: self.names.cob(&held.cob),
-            number: held.number,
-            // Above every revision of an earlier incarnation.
-            rev: u64::from(self.incarnation.start) << 32,
-            // It sends no message before the first decision revises it.
-            rev_known: u64::from(self.incarnation.start) << 32,
-            set: [state].into_iter().collect(),
-            rank: Rank::LAST,
-            origin: me,
-            fingerprint: held.fingerprint,
-            held: Some(state),
-            values: shared(held.values.clone()),
-            recalled: false,
-            confirmed: false,
-            needed: true,
-            kept: false,
-            unsent: true,
-            sent_leaving: false,
-            sent_failed: false,
-            objections: None,
-            since: now,
-        }
     }
 
     /// Grants within this host are in the same records: both sides are here, or neither.
@@ -263,15 +180,17 @@ impl Engine {
         let all: Vec<(CobRef, CobRef, Number)> = self
             .objects
             .iter()
-            .flat_map(|o| o.locks.iter().map(|l| (o.me, l.asked, l.number)))
+            .flat_map(|o| o.locks().iter().map(|l| (o.me, l.asked, l.number)))
             .filter(|(_, asked, _)| self.names.is_here(*asked))
             .collect();
         for (asker, asked, number) in all {
             let gone = self.absent.has_departed(asked);
             let stands = gone
-                || self.objects.get(asked).is_some_and(|o| {
-                    o.request_ix(asker).is_ok_and(|i| o.requests[i].number == number && o.requests[i].granted.is_some())
-                });
+                || self
+                    .objects
+                    .get(asked)
+                    .and_then(|o| o.request_of(asker))
+                    .is_some_and(|r| r.number == number && r.granted.is_some());
             if let Some(object) = self.objects.get_mut(asker) {
                 object.judge_restored(asked, stands);
             }
@@ -280,13 +199,11 @@ impl Engine {
         let granted: Vec<(CobRef, CobRef, Number)> = self
             .objects
             .iter()
-            .flat_map(|o| o.requests.iter().map(|r| (o.me, r.asker, r.number)))
+            .flat_map(|o| o.requests().iter().map(|r| (o.me, r.asker, r.number)))
             .filter(|(_, asker, _)| self.names.is_here(*asker))
             .collect();
         for (asked, asker, number) in granted {
-            let held =
-                self.objects.get(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number));
-            if !held {
+            if !self.holds(asker, asked, number) {
                 self.with(asked, Time(0), |o, cx| {
                     if let Ok(at) = o.request_ix(asker) {
                         o.drop_request(cx, at);
@@ -311,7 +228,7 @@ impl Engine {
         };
         for object in self.objects.iter() {
             let id = self.names.cob_id(object.me).clone();
-            durable.cobs.insert(id, Box::new(self.durable_cob(object)));
+            durable.cobs.insert(id, Box::new(object.durable(&self.names, self.generation)));
         }
         for (cob, exit) in self.absent.exit_states() {
             let (id, name) = (self.names.cob_id(cob), |state| self.names.state_name(state).clone());
@@ -322,85 +239,6 @@ impl Engine {
         self.durable_facts(&mut durable);
         durable.stopped = self.stopped();
         durable
-    }
-
-    fn durable_cob(&self, object: &Object) -> DurableCob {
-        let action = match &object.activity {
-            &Activity::Acting(Action { job, transition, .. }) => {
-                let t = &object.spec.kind.transitions[usize::from(transition)];
-                let name = |s| self.names.state_name(object.spec.kind.id(s)).clone();
-                let of =
-                    |n: &spec::NeedSpec| Object::held_lock(&object.locks[object.lock_ix(n.cob).ok()?], &self.names);
-                Some(Begun {
-                    job,
-                    from: name(t.from),
-                    to: name(t.to),
-                    attempt: object.last.as_ref().map_or(1, |l| l.attempt),
-                    process: object.spec.kind.process,
-                    locks: object.spec.transition_needs(transition).iter().filter_map(of).collect(),
-                    token: object.left_under.clone(),
-                    generation: self.generation,
-                })
-            }
-            Activity::Idle | Activity::Checking { .. } => None,
-        };
-        let promise = |r: &Request, state| {
-            let grant = GrantOut { at: r.since, ..r.grant_out(state, &self.names, Vec::new()) };
-            (self.names.cob_id(r.asker).clone(), KeptGrant::of(&grant))
-        };
-        let granted = object.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
-        let lapsed = object.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));
-        let missed = object.last.as_ref().filter(|_| object.troubles.failures > 0).map(|last| {
-            let name = |s| self.names.state_name(object.spec.kind.id(s)).clone();
-            let error = object.troubles.error.as_deref().unwrap_or_default().to_owned();
-            Box::new(Missed { from: name(last.from), to: name(last.to), attempt: last.attempt, error })
-        });
-        let state = object.state_on_record();
-        DurableCob {
-            state: state.map(|s| self.names.state_name(object.spec.kind.id(s)).clone()),
-            failed: object.failed,
-            failures: object.troubles.failures,
-            values: object.values.as_ref().clone().into_iter().collect(),
-            applied: object.applied,
-            rests_on: object.rested_on,
-            action: action.map(Box::new),
-            token: object.left_under.clone(),
-            grants: granted.collect(),
-            lapsed: lapsed.collect(),
-            since: object.since,
-            unclear: if state.is_some() { object.troubles.check_failures } else { 0 },
-            missed,
-        }
-    }
-}
-
-impl Object {
-    /// Restores the last failed attempt and its error.
-    fn restore_missed(&mut self, cx: &mut crate::object::Cx<'_>, was: &DurableCob) {
-        let Some(missed) = was.missed.as_deref() else { return };
-        let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
-        let (Some(from), Some(to)) = (find(&missed.from), find(&missed.to)) else { return };
-        self.last = Some(LastAction { from, to, attempt: missed.attempt, since: self.since });
-        self.trouble(|t| t.error = Some(missed.error.as_str().into()));
-    }
-
-    fn restore_action(&mut self, cx: &mut crate::object::Cx<'_>, begun: &Begun, process: bool, now: Time) {
-        let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
-        let (Some(from), Some(to)) = (find(&begun.from), find(&begun.to)) else { return };
-        let Some(transition) = self.spec.kind.transitions.iter().position(|t| t.from == from && t.to == to) else {
-            return;
-        };
-        (self.state, self.recorded) = (Some(from), None);
-        let mut action = Action::new(begun.job, transition as u16);
-        // Its result has another generation's content: checked when it has ended.
-        action.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
-        // It may have ended long ago, and its result may be gone: this is checked as well.
-        action.suspect = true;
-        self.activity = Activity::Acting(action);
-        self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
-        if !process {
-            self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
-        }
     }
 }
 

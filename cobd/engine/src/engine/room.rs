@@ -6,7 +6,6 @@ use cob_types::{CobId, Item};
 use crate::engine::Engine;
 use crate::mail::{Mail, Msg};
 use crate::names::{CobRef, HostRef};
-use crate::object::Object;
 use crate::room::{EARLY, NAMES, PAIRS};
 use crate::time::Time;
 
@@ -130,18 +129,6 @@ impl Engine {
             | Item::Withdrawn(_)
             | Item::Through(_) => true,
         }
-    }
-}
-
-impl Object {
-    /// The askers with a request, and the askers without a request whose released numbers are stored.
-    fn heard_of(&self) -> impl Iterator<Item = CobRef> {
-        let asks = self.requests.iter().map(|r| r.asker);
-        asks.chain(self.returned.iter().map(|r| r.0).filter(|asker| self.request_ix(*asker).is_err()))
-    }
-
-    fn has_heard_of(&self, asker: CobRef) -> bool {
-        self.request_ix(asker).is_ok() || self.returned_up_to(asker).is_some()
     }
 }
 

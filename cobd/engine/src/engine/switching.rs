@@ -15,7 +15,7 @@ use crate::bundle::{ActiveBundle, AnyBundle, SwitchTarget};
 use crate::departures::PendingSwitch;
 use crate::engine::Engine;
 use crate::names::{CobRef, HostRef};
-use crate::object::{Activity, Lifecycle, Object};
+use crate::object::{Lifecycle, Object};
 use crate::record::{Body, OrderRecord};
 use crate::spec::{Compiler, Spec};
 use crate::time::Time;
@@ -75,8 +75,8 @@ impl Engine {
                 let departed = o.lifecycle.is_departing();
                 o.lifecycle = if leaves { Lifecycle::DEPARTING } else { Lifecycle::Present };
                 // A departing change object that has failed tries again.
-                if departed != leaves || leaves && o.failed {
-                    if o.failed {
+                if departed != leaves || leaves && o.has_failed() {
+                    if o.has_failed() {
                         cx.record(Body::Ordered(OrderRecord::Retry(cx.names.cob_id(o.me).clone())));
                     }
                     o.renew();
@@ -175,17 +175,11 @@ impl Engine {
             }
             if self.objects.slot(cob).is_some() {
                 self.with(cob, now, |o, cx| {
-                    o.stopped = None;
+                    o.restore_stop(None);
                     if back {
                         o.forget_what_is_left(cx);
                     }
-                    if let Activity::Acting(action) = &mut o.activity {
-                        action.next_spec = spec.or(action.next_spec.take()).or_else(|| Some(o.spec.clone()));
-                    } else if let Some(spec) = spec {
-                        o.adopt(cx, spec);
-                    } else {
-                        o.renew();
-                    }
+                    o.enter_generation(cx, spec);
                 });
             } else if let Some(spec) = spec {
                 self.insert(Object::new(cob, spec, now));

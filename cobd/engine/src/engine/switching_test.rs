@@ -143,7 +143,7 @@ fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
 fn of_a_promise_of_one_that_is_where_it_should_be_nobody_who_waits_is_told() {
     let mut b = Bench::new(&[X, Y]);
     b.hears("request a/a of h/x@1 #1.7");
-    assert!(b.engine.objects.active().any(|o| !o.requests.is_empty()));
+    assert!(b.engine.objects.active().any(|o| !o.requests().is_empty()));
     assert_eq!(restless(&b), (vec![], 2));
     // The request leads it away from its preferred state.
     b.hears("request a/b of h/y@0 #1.8");

@@ -46,7 +46,7 @@ impl Engine {
             Event::ActionEnded { cob, job, outcome, span } => {
                 self.on_object(&cob, now, |o, cx| o.action_ended(cx, job, outcome, span));
             }
-            Event::CheckWanted(cob) => self.on_object(&cob, now, |o, cx| o.check_at = cx.now),
+            Event::CheckWanted(cob) => self.on_object(&cob, now, |o, cx| o.check_now(cx)),
             Event::Askers { generation, askers } => self.on_askers(generation, askers, now),
             Event::Order(order) => self.order(order, now),
             Event::Tick => {}

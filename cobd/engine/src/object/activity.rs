@@ -314,9 +314,35 @@ impl Object {
         }
     }
 
+    /// The running action.
+    pub(crate) fn action(&self) -> Option<&Action> {
+        if let Activity::Acting(action) = &self.activity { Some(action) } else { None }
+    }
+
+    /// The check that is under way, or about to start.
+    pub(crate) fn check(&self) -> Option<Number> {
+        if let Activity::Checking { job } = self.activity { Some(job) } else { None }
+    }
+
+    /// A new generation is active, and changes it or not. A running action ends first.
+    pub(crate) fn enter_generation(&mut self, cx: &mut Cx<'_>, spec: Option<Arc<Spec>>) {
+        if let Activity::Acting(action) = &mut self.activity {
+            action.next_spec = spec.or(action.next_spec.take()).or_else(|| Some(self.spec.clone()));
+        } else if let Some(spec) = spec {
+            self.adopt(cx, spec);
+        } else {
+            self.renew();
+        }
+    }
+
+    /// Checks it at once.
+    pub(crate) fn check_now(&mut self, cx: &Cx<'_>) {
+        self.check_at = cx.now;
+    }
+
     /// The running action, if its content is not the content of the next generation.
     pub(crate) fn action_with_earlier_content(&self) -> Option<&Action> {
-        let Activity::Acting(action) = &self.activity else { return None };
+        let action = self.action()?;
         let next = action.next_spec.as_ref()?;
         (next.fingerprint != self.spec.fingerprint).then_some(action)
     }
@@ -366,7 +392,7 @@ impl Object {
     }
 
     /// Replaces the present spec by another generation's. Not while an action runs.
-    pub(crate) fn adopt(&mut self, cx: &mut Cx<'_>, spec: Arc<Spec>) {
+    fn adopt(&mut self, cx: &mut Cx<'_>, spec: Arc<Spec>) {
         let same_content = self.spec.fingerprint == spec.fingerprint;
         let taken_over = self.spec.observe && !spec.observe;
         // For an observed change object, its start and the dependencies present then are unknown.

@@ -7,7 +7,7 @@ use cob_types::Number;
 
 use crate::mail::{Granted, Msg};
 use crate::names::CobRef;
-use crate::object::{Activity, Cx, Object};
+use crate::object::{Activity, Cx, Lock, Object};
 use crate::record::Note;
 
 impl Object {
@@ -55,6 +55,20 @@ impl Object {
                 self.lose(at);
             }
         }
+    }
+
+    /// Held locks turned out to be invalid.
+    pub(crate) fn lose_all(&mut self, which: impl Fn(&Lock) -> bool) {
+        for at in 0..self.locks.len() {
+            if which(&self.locks[at]) {
+                self.lose(at);
+            }
+        }
+    }
+
+    /// Forgets releases to change objects that cannot acknowledge these.
+    pub(crate) fn forget_releases(&mut self, to: impl Fn(CobRef) -> bool) {
+        self.given_back.retain(|(asked, _)| !to(*asked));
     }
 
     /// A held lock turned out to be invalid.

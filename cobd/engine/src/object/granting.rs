@@ -201,4 +201,19 @@ impl Object {
             cx.note(self.me, Note::Lapsed { from });
         }
     }
+
+    /// The askers with a request, and the askers without a request whose released numbers are stored.
+    pub(crate) fn heard_of(&self) -> impl Iterator<Item = CobRef> {
+        let asks = self.requests.iter().map(|r| r.asker);
+        asks.chain(self.returned.iter().map(|r| r.0).filter(|asker| self.request_ix(*asker).is_err()))
+    }
+
+    pub(crate) fn has_heard_of(&self, asker: CobRef) -> bool {
+        self.request_ix(asker).is_ok() || self.returned_up_to(asker).is_some()
+    }
+
+    /// Forgets the released numbers of some askers, which start anew.
+    pub(crate) fn forget_returned(&mut self, of: impl Fn(CobRef) -> bool) {
+        self.returned.retain(|(asker, _)| !of(*asker));
+    }
 }

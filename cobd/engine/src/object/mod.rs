@@ -13,19 +13,26 @@
 //! * [`probe`] the search for deadlock cycles
 //! * [`livelock`] rate limits for repeated requests and transitions
 //! * [`budget`] tokens: taken before leaving, limited in number
+//! * [`durable`] restarts
+//! * [`status`] reports
+//! * [`canonical`], [`invariants`] for simulator and explorer
 //! * [`timers`] deadlines, repeats
 //! * [`failures`] failures
 
 mod activity;
 pub(crate) mod asking;
 pub(crate) mod budget;
+pub(crate) mod canonical;
 pub(crate) mod decide;
+mod durable;
 mod failures;
 pub(crate) mod granting;
+mod invariants;
 mod later_needs;
 mod lifecycle;
 mod livelock;
 pub(crate) mod probe;
+pub(crate) mod status;
 mod target;
 mod timers;
 
@@ -85,48 +92,48 @@ pub(crate) struct Object {
     pub(crate) me: CobRef,
     pub(crate) spec: Arc<Spec>,
     /// `None`: unknown.
-    pub(crate) state: Option<StateIx>,
+    state: Option<StateIx>,
     /// The recorded state, from a restart to the end of the first check. It does not count until that check confirms
     /// it.
-    pub(crate) recorded: Option<StateIx>,
-    pub(crate) activity: Activity,
+    recorded: Option<StateIx>,
+    activity: Activity,
     /// It has failed: no transition starts until a retry or the next generation.
-    pub(crate) failed: bool,
+    failed: bool,
     /// It decides by rank instead of state priority, until it has no requests left.
-    pub(crate) ordered: bool,
+    ordered: bool,
     pub(crate) lifecycle: Lifecycle,
     /// Requests of others, sorted by asker. Each is in a box: an insertion among a hundred thousand moves a word of
     /// each.
-    pub(crate) requests: ThinVec<Box<Request>>,
+    requests: ThinVec<Box<Request>>,
     /// Requests to others, sorted by grantor.
-    pub(crate) locks: ThinVec<Lock>,
+    locks: ThinVec<Lock>,
     /// Highest number released to a change object of another host and not yet acknowledged.
-    pub(crate) given_back: ThinVec<(CobRef, Number)>,
+    given_back: ThinVec<(CobRef, Number)>,
     /// Highest number that an asker has released.
-    pub(crate) returned: ThinVec<(CobRef, Number)>,
-    pub(crate) values: Arc<Values>,
-    pub(crate) applied: Option<Fingerprint>,
-    pub(crate) rested_on: Option<Fingerprint>,
+    returned: ThinVec<(CobRef, Number)>,
+    values: Arc<Values>,
+    applied: Option<Fingerprint>,
+    rested_on: Option<Fingerprint>,
     /// The recorded token of its budget under which it left its preferred state.
-    pub(crate) left_under: Option<Box<HeldLock>>,
-    pub(crate) troubles: Failures,
+    left_under: Option<Box<HeldLock>>,
+    troubles: Failures,
     /// The last action, for reports.
-    pub(crate) last: Option<LastAction>,
+    last: Option<LastAction>,
     /// When the next check is due: at once for an unknown state, at intervals for an idle change object.
-    pub(crate) check_at: Time,
+    check_at: Time,
     /// Its unanswered messages.
-    pub(crate) resend: Repeat,
-    pub(crate) livelock: LivelockGuard,
-    pub(crate) probe: ProbeState,
-    pub(crate) watch: Watch,
+    resend: Repeat,
+    livelock: LivelockGuard,
+    probe: ProbeState,
+    watch: Watch,
     /// An operator has stopped it.
-    pub(crate) stopped: Option<Box<Stopped>>,
+    stopped: Option<Box<Stopped>>,
     /// It is outdated, and all needs of its way up have been granted: it may stop.
-    pub(crate) later_needs_granted: bool,
+    later_needs_granted: bool,
     /// The time of the last change of state or activity.
-    pub(crate) since: Time,
+    since: Time,
     /// The findings of the last decision; for probes and reports.
-    pub(crate) view: View,
+    view: View,
 }
 
 /// The findings of the last decision.
@@ -408,6 +415,54 @@ impl Object {
             since: now,
             view: View::default(),
         }
+    }
+
+    /// Requests of others, sorted by asker.
+    pub(crate) fn requests(&self) -> &[Box<Request>] {
+        &self.requests
+    }
+
+    /// Its requests, after its departure.
+    pub(crate) fn into_requests(self) -> impl Iterator<Item = Request> {
+        self.requests.into_iter().map(|request| *request)
+    }
+
+    /// Requests to others, sorted by grantor.
+    pub(crate) fn locks(&self) -> &[Lock] {
+        &self.locks
+    }
+
+    /// The highest number that it has released to each change object of another host, without an acknowledgement.
+    pub(crate) fn releases(&self) -> &[(CobRef, Number)] {
+        &self.given_back
+    }
+
+    pub(crate) fn request_of(&self, asker: CobRef) -> Option<&Request> {
+        self.request_ix(asker).ok().map(|at| &*self.requests[at])
+    }
+
+    /// It is back after a departure, with its grants and releases.
+    pub(crate) fn come_back(&mut self, grants: impl Iterator<Item = Request>, releases: Vec<(CobRef, Number)>) {
+        self.requests = grants.map(Box::new).collect();
+        self.given_back = releases.into();
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The time of the last change of state or activity.
+    pub(crate) fn since(&self) -> Time {
+        self.since
+    }
+
+    pub(crate) fn stopped(&self) -> Option<&Stopped> {
+        self.stopped.as_deref()
+    }
+
+    /// An operator has stopped it; `None`: a new generation ends the stop.
+    pub(crate) fn restore_stop(&mut self, stopped: Option<&Stopped>) {
+        self.stopped = stopped.cloned().map(Box::new);
     }
 
     /// The state that it goes to by itself.

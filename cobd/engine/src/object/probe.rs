@@ -158,13 +158,6 @@ impl ProbeState {
         self.leave(|Kept { number, seen, .. }| Kept { number, seen, ..Kept::default() });
     }
 
-    /// Forgets the numbers of some initiators, which start anew.
-    pub(crate) fn forget_seen(&mut self, of: impl Fn(CobRef) -> bool) {
-        if let Some(kept) = &mut self.0 {
-            kept.seen.retain(|(initiator, ..)| !of(*initiator));
-        }
-    }
-
     /// It does not wait.
     fn rest(&mut self) {
         if let Some(kept) = &mut self.0 {
@@ -209,6 +202,13 @@ impl ProbeState {
 }
 
 impl Object {
+    /// Forgets the numbers of some initiators, which start anew.
+    pub(crate) fn forget_probes(&mut self, of: impl Fn(CobRef) -> bool) {
+        if let Some(kept) = &mut self.probe.0 {
+            kept.seen.retain(|(initiator, ..)| !of(*initiator));
+        }
+    }
+
     /// It waits: for a lock, for the release of a grant, with requests in conflict, or until the change objects that
     /// act on its own desired state no longer need it (forever, if its desired state needs itself).
     pub(crate) fn waits(&self) -> bool {
