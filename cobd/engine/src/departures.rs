@@ -34,13 +34,13 @@ pub(crate) struct Departures {
     /// Departures that other hosts have asked about.
     owed: BTreeMap<HostRef, Owed>,
     /// The number of switches known to have been abandoned.
-    epoch: u64,
+    pub(crate) epoch: u64,
     /// The highest generation that this host has ever switched to.
-    highest: GenerationNumber,
+    pub(crate) highest: GenerationNumber,
     /// An owed answer may have become possible.
-    changed: bool,
+    pub(crate) changed: bool,
     /// A switch was abandoned elsewhere: the order of departures must be computed again.
-    reordered: bool,
+    pub(crate) reordered: bool,
 }
 
 /// The question of another host.
@@ -52,18 +52,6 @@ pub(crate) struct Owed {
 }
 
 impl Departures {
-    pub(crate) fn restore(&mut self, epoch: u64, highest: GenerationNumber) {
-        (self.epoch, self.highest) = (epoch, highest);
-    }
-
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    pub(crate) fn highest(&self) -> GenerationNumber {
-        self.highest
-    }
-
     /// The host switches to a generation; returns whether it has visited the generation, or a later one, before.
     pub(crate) fn visits(&mut self, generation: GenerationNumber) -> bool {
         let visited = generation <= self.highest;
@@ -83,16 +71,6 @@ impl Departures {
         if let Some(pending) = &mut self.pending {
             pending.announced.clear();
         }
-    }
-
-    /// The waits must be computed again.
-    pub(crate) fn take_reordered(&mut self) -> bool {
-        std::mem::take(&mut self.reordered)
-    }
-
-    /// An owed answer may have become possible.
-    pub(crate) fn note_change(&mut self) {
-        self.changed = true;
     }
 
     /// Remembers the question of another host about change objects of this host.

@@ -150,7 +150,7 @@ impl Engine {
     /// The epoch of departures: the number of switches known to have been abandoned.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.departures.epoch()
+        self.departures.epoch
     }
 
     /// The Lamport number of messages sent now.
@@ -173,13 +173,13 @@ impl Engine {
     /// An operator has paused this host, independent of a cancelled switch.
     #[must_use]
     pub fn is_paused_by_order(&self) -> bool {
-        self.limits.is_paused_by_order()
+        self.limits.paused
     }
 
     /// The generation of the cancelled switch, as long as it pauses the host.
     #[must_use]
     pub fn cancelled(&self) -> Option<GenerationNumber> {
-        self.limits.cancelled()
+        self.limits.cancelled
     }
 
     /// The most parallel transitions; `None`: no limit.
@@ -294,19 +294,19 @@ impl Engine {
     fn order(&mut self, order: Order, now: Time) {
         match order {
             Order::Pause => {
-                self.limits.pause();
+                self.limits.paused = true;
                 self.ordered_for_all(OrderRecord::Pause);
             }
             Order::Resume => {
-                self.limits.resume();
+                (self.limits.paused, self.limits.cancelled) = (false, None);
                 self.ordered_for_all(OrderRecord::Resume);
             }
             Order::Cancel(generation) => {
-                self.limits.cancel(Some(generation));
+                self.limits.cancelled = Some(generation);
                 self.ordered_for_all(OrderRecord::Cancel(generation));
             }
             Order::EndCancel => {
-                if self.limits.end_cancel() {
+                if self.limits.cancelled.take().is_some() {
                     self.ordered_for_all(OrderRecord::EndCancel);
                 }
             }

@@ -32,7 +32,7 @@ pub struct Guard {
 
 /// A guard in an incarnation of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watch {
+pub struct GuardTimer {
     guard: Guard,
     /// Earlier messages do not count.
     began: Time,
@@ -102,7 +102,7 @@ impl Guard {
     }
 }
 
-impl Watch {
+impl GuardTimer {
     /// Watches from now on.
     #[must_use]
     pub fn new(guard: Guard, now: Time) -> Self {
@@ -173,7 +173,11 @@ mod tests {
     const LOST: Heard = Heard { up: false, at: Time(0) };
 
     /// Looks every 100 ms until a decision; returns its time, the decision, and the last note before.
-    fn decided(watch: &mut Watch, from: u64, required: impl Fn(u64) -> Vec<Heard>) -> (u64, Judgement, Option<Guard>) {
+    fn decided(
+        watch: &mut GuardTimer,
+        from: u64,
+        required: impl Fn(u64) -> Vec<Heard>,
+    ) -> (u64, Judgement, Option<Guard>) {
         let mut noted = None;
         for ms in (from..from + 200_000).step_by(100) {
             match watch.look(&required(ms), ms >= 2000, at(ms)) {
@@ -187,38 +191,38 @@ mod tests {
 
     #[test]
     fn it_is_satisfied_by_what_is_heard_after_the_host_has_converged() {
-        let mut watch = Watch::new(Guard::new(20_000), at(0));
+        let mut watch = GuardTimer::new(Guard::new(20_000), at(0));
         assert_eq!(
             decided(&mut watch, 0, |ms| vec![heard(ms); 3]),
             (3500, Judgement::Confirmed, Some(Guard { left_ms: 17_500, ..Guard::new(20_000) }))
         );
-        let mut alone = Watch::new(Guard::new(20_000), at(0));
+        let mut alone = GuardTimer::new(Guard::new(20_000), at(0));
         assert_eq!(decided(&mut alone, 0, |_| vec![]).0, 0);
     }
 
     #[test]
     fn who_was_heard_before_the_activation_alone_is_not_reached() {
-        let mut watch = Watch::new(Guard::new(5000), at(100));
+        let mut watch = GuardTimer::new(Guard::new(5000), at(100));
         let (when, end, _) = decided(&mut watch, 100, |_| vec![heard(50)]);
         assert_eq!((when, end), (5100, Judgement::Lost(1)));
     }
 
     #[test]
     fn what_falls_silent_is_lost_at_the_end_and_not_before() {
-        let mut watch = Watch::new(Guard::new(30_000), at(0));
+        let mut watch = GuardTimer::new(Guard::new(30_000), at(0));
         assert_eq!(decided(&mut watch, 0, |_| vec![heard(2500), LOST]).0, 30_000);
         // Not converged at the end, but all hosts are reached: other rules judge the failure.
-        let mut watch = Watch::new(Guard::new(1500), at(0));
+        let mut watch = GuardTimer::new(Guard::new(1500), at(0));
         assert_eq!(decided(&mut watch, 0, |ms| vec![heard(ms)]).1, Judgement::Confirmed);
     }
 
     #[test]
     fn whoever_reaches_most_gives_the_others_the_same_time_again() {
-        let mut watch = Watch::new(Guard::new(8000), at(0));
+        let mut watch = GuardTimer::new(Guard::new(8000), at(0));
         let one_lost = |ms: u64| vec![heard(ms), heard(ms), LOST];
         let (when, end, noted) = decided(&mut watch, 0, one_lost);
         assert_eq!((when, end, noted.map(|g| g.extended)), (16_000, Judgement::Lost(1), Some(true)));
-        let mut watch = Watch::new(Guard::new(8000), at(0));
+        let mut watch = GuardTimer::new(Guard::new(8000), at(0));
         let back = |ms: u64| if ms < 12_000 { one_lost(ms) } else { vec![heard(ms); 3] };
         assert_eq!(decided(&mut watch, 0, back).1, Judgement::Confirmed);
     }
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(guard.left_ms, 1000, "links have a moment to come up");
         // Independent of the earlier clock: time runs from the restart on.
         for wall in [0, 1 << 50] {
-            let mut watch = Watch::new(guard, Time(wall));
+            let mut watch = GuardTimer::new(guard, Time(wall));
             assert_eq!(watch.look(&[LOST], true, Time(wall)), Judgement::Wait);
             assert_eq!(watch.look(&[LOST], true, Time(wall) + Span::millis(1000)), Judgement::Lost(1));
         }

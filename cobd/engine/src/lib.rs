@@ -39,7 +39,6 @@ mod output;
 mod peers;
 pub mod record;
 mod repeat;
-mod room;
 pub mod route;
 pub mod sim;
 mod spec;

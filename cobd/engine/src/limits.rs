@@ -16,9 +16,10 @@ use crate::names::CobRef;
 /// The limits of a host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Limits {
-    paused: bool,
+    /// By an operator, independent of a cancelled switch.
+    pub(crate) paused: bool,
     /// The switch to this generation was cancelled: no transition starts.
-    cancelled: Option<GenerationNumber>,
+    pub(crate) cancelled: Option<GenerationNumber>,
     pub(crate) starts: StartLimit,
     pub(crate) tokens: TokenLimits,
 }
@@ -27,33 +28,6 @@ impl Limits {
     /// No transition starts.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused || self.cancelled.is_some()
-    }
-
-    /// An operator has paused the host, independent of a cancelled switch.
-    pub(crate) fn is_paused_by_order(&self) -> bool {
-        self.paused
-    }
-
-    pub(crate) fn cancelled(&self) -> Option<GenerationNumber> {
-        self.cancelled
-    }
-
-    pub(crate) fn pause(&mut self) {
-        self.paused = true;
-    }
-
-    /// Ends a pause and a cancel.
-    pub(crate) fn resume(&mut self) {
-        (self.paused, self.cancelled) = (false, None);
-    }
-
-    pub(crate) fn cancel(&mut self, generation: Option<GenerationNumber>) {
-        self.cancelled = generation;
-    }
-
-    /// The host has a new target; returns whether a switch was cancelled.
-    pub(crate) fn end_cancel(&mut self) -> bool {
-        self.cancelled.take().is_some()
     }
 }
 

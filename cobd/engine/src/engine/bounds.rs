@@ -39,7 +39,7 @@ impl Engine {
             impossible += 1;
         }
         let all = batch.items.len();
-        let most = epoch(now).max(self.departures.epoch());
+        let most = epoch(now).max(self.departures.epoch);
         batch.items.retain(|item| !matches!(item, Item::AskDepartures(of) | Item::Departures(of) if of.epoch > most));
         impossible += all - batch.items.len();
         for item in &mut batch.items {

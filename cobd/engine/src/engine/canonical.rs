@@ -66,8 +66,8 @@ impl Engine {
 
     /// The switch of this host, and the questions of other hosts about it.
     fn canonical_switch(&self, form: &mut Form<'_>) {
-        form.word(self.departures.epoch());
-        form.word(self.departures.highest().0);
+        form.word(self.departures.epoch);
+        form.word(self.departures.highest.0);
         form.word(self.pending_generation().map_or(u64::MAX, |g| g.0));
         let ids = |cobs: &BTreeSet<CobRef>| -> Vec<&CobId> { cobs.iter().map(|c| self.names.cob_id(*c)).collect() };
         if let Some(pending) = &self.departures.pending {

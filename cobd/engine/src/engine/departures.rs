@@ -29,7 +29,7 @@ impl Engine {
 
     /// Sends a host's question, and schedules its repeat.
     fn ask_departures(&mut self, host: HostRef, now: Time) {
-        let (from, epoch) = (self.generation, self.departures.epoch());
+        let (from, epoch) = (self.generation, self.departures.epoch);
         let Some(pending) = &mut self.departures.pending else { return };
         let Some(repeat) = pending.repeat_of(host) else { return };
         if let Some(at) = repeat.schedule(now) {
@@ -62,7 +62,7 @@ impl Engine {
     /// Another host asks.
     pub(super) fn on_departures_asked(&mut self, host: HostRef, asked: DepartureReport) {
         self.on_epoch(asked.epoch);
-        if asked.epoch < self.departures.epoch() {
+        if asked.epoch < self.departures.epoch {
             // It asks again after it has received the newer epoch.
             self.send_epoch(host, asked.from, asked.to);
         } else {
@@ -71,14 +71,14 @@ impl Engine {
     }
 
     fn send_epoch(&mut self, host: HostRef, from: GenerationNumber, to: GenerationNumber) {
-        let nothing = DepartureReport { from, to, epoch: self.departures.epoch(), cobs: Vec::new() };
+        let nothing = DepartureReport { from, to, epoch: self.departures.epoch, cobs: Vec::new() };
         self.out.send(host, Item::Departures(nothing));
     }
 
     /// Sends the owed answers that are possible now.
     pub(super) fn answer_owed(&mut self) {
         let mut all = self.departures.take_owed();
-        let epoch = self.departures.epoch();
+        let epoch = self.departures.epoch;
         all.retain(|host, owed| {
             let (from, to) = (owed.from, owed.to);
             let departed: Vec<CobId> =
@@ -113,7 +113,7 @@ impl Engine {
 
     /// Another host has announced departures.
     pub(super) fn on_departures(&mut self, host: HostRef, report: DepartureReport) {
-        if self.on_epoch(report.epoch) || report.epoch != self.departures.epoch() {
+        if self.on_epoch(report.epoch) || report.epoch != self.departures.epoch {
             return;
         }
         let pair = (self.generation, self.pending_generation());
@@ -128,7 +128,7 @@ impl Engine {
 
     /// Another host knows of an abandoned switch: earlier facts no longer count. Returns whether this was unknown.
     fn on_epoch(&mut self, epoch: u64) -> bool {
-        let newer = epoch > self.departures.epoch();
+        let newer = epoch > self.departures.epoch;
         if newer {
             self.set_epoch(epoch);
             self.departures.forget_facts();
@@ -138,14 +138,14 @@ impl Engine {
 
     /// Computes the waits if messages of a batch require it: only once per batch.
     pub(super) fn order_departures_if_due(&mut self, now: Time) {
-        if self.departures.take_reordered() {
+        if std::mem::take(&mut self.departures.reordered) {
             self.order_departures(now);
         }
     }
 
     /// This host abandons a switch: its departures no longer count.
     pub(super) fn abandon_switch(&mut self) {
-        self.set_epoch(self.departures.epoch().saturating_add(1));
+        self.set_epoch(self.departures.epoch.saturating_add(1));
     }
 
     fn set_epoch(&mut self, epoch: u64) {
@@ -233,8 +233,8 @@ impl Engine {
 
     /// The durable facts, from the running engine.
     pub(super) fn durable_facts(&self, durable: &mut Durable) {
-        durable.epoch = self.departures.epoch();
-        durable.highest = self.departures.highest();
+        durable.epoch = self.departures.epoch;
+        durable.highest = self.departures.highest;
         let Some(pending) = &self.departures.pending else { return };
         let ids = |cobs: &BTreeSet<CobRef>| cobs.iter().map(|c| self.names.cob_id(*c).clone()).collect();
         durable.pending_since = pending.since;

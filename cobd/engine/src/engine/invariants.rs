@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::object::decide::Scratch;
 use crate::object::{Cx, Object};
 use crate::output::Output;
-use crate::record::Durable;
+use crate::record::{Durable, DurableCob, KeptGrant};
 
 /// Checks the invariants of an engine.
 ///
@@ -111,35 +111,20 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
         return Err("the recorded stops differ".to_owned());
     }
     for (id, now) in &living.cobs {
-        let empty = crate::record::DurableCob::default();
+        let empty = DurableCob::default();
         let was = recorded.cobs.get(id).map_or(&empty, |was| &**was);
-        let differs = |what: &str| Err::<(), _>(format!("{id}: {what} differs from the record"));
-        if was.action.as_ref().map(|a| a.job) != now.action.as_ref().map(|a| a.job) {
-            differs("the action")?;
-        }
-        if now.action.is_none() && was.state != now.state {
-            differs("the state")?;
-        }
-        let grants = |c: &crate::record::DurableCob| -> Vec<(CobId, _, _)> {
-            c.grants.iter().map(|(to, g)| (to, g.get())).map(|(to, g)| (to.clone(), g.number, g.state)).collect()
+        let facts = |c: &DurableCob| {
+            let grant = |(to, g): (&CobId, &KeptGrant)| (to.clone(), g.number(), g.get().state);
+            let grants: Vec<_> = c.grants.iter().map(grant).collect();
+            let lapsed: Vec<_> = c.lapsed.iter().map(|(to, g)| (to.clone(), g.number())).collect();
+            // An action ends its state and the last attempt.
+            let state = c.state.clone().filter(|_| now.action.is_none());
+            let missed = c.missed.clone().filter(|_| now.action.is_none() && now.missed.is_some());
+            let numbers = (c.action.as_ref().map(|a| a.job), c.token.as_ref().map(|t| t.number));
+            (numbers, state, c.failed, missed, grants, lapsed)
         };
-        if was.token.as_ref().map(|t| t.number) != now.token.as_ref().map(|t| t.number) {
-            differs("the token of its budget")?;
-        }
-        if grants(was) != grants(now) {
-            differs("a promise")?;
-        }
-        let lapsed = |c: &crate::record::DurableCob| -> Vec<(CobId, _)> {
-            c.lapsed.iter().map(|(to, g)| (to.clone(), g.number())).collect()
-        };
-        if lapsed(was) != lapsed(now) {
-            differs("an invalidated grant")?;
-        }
-        if was.failed != now.failed {
-            differs("its failure")?;
-        }
-        if now.action.is_none() && now.missed.is_some() && was.missed != now.missed {
-            differs("its last attempt")?;
+        if facts(was) != facts(now) {
+            return Err(format!("{id}: the record differs: {:?}, not {:?}", facts(was), facts(now)));
         }
     }
     Ok(())

@@ -44,7 +44,7 @@ impl Engine {
         // For departed change objects, there may have been no message with the host in this incarnation.
         self.is_busy_with(host)
             || self.find_peer(host).is_some_and(is_unheard)
-            || self.absent.has_granted(&away)
+            || self.absent.has_granted(away)
             || self.absent.releases().any(|(_, asked, _)| away(asked))
     }
 

@@ -62,12 +62,9 @@ impl Engine {
         self.lamport = durable.lamport;
         self.out.record(Body::Incarnation(back.incarnation));
         self.generation = durable.active;
-        let highest = durable.highest.max(durable.active).max(durable.pending.unwrap_or_default());
-        self.departures.restore(durable.epoch, highest);
-        if durable.paused {
-            self.limits.pause();
-        }
-        self.limits.cancel(durable.cancelled);
+        self.departures.epoch = durable.epoch;
+        self.departures.highest = durable.highest.max(durable.active).max(durable.pending.unwrap_or_default());
+        (self.limits.paused, self.limits.cancelled) = (durable.paused, durable.cancelled);
         self.limits.starts.set(durable.limit);
         for (budget, tokens) in &durable.limited {
             self.limits.tokens.limit(self.names.cob(budget), Some(*tokens));
@@ -221,8 +218,8 @@ impl Engine {
             lamport: self.lamport(),
             active: self.generation(),
             pending: self.pending_generation(),
-            paused: self.limits.is_paused_by_order(),
-            cancelled: self.limits.cancelled(),
+            paused: self.limits.paused,
+            cancelled: self.limits.cancelled,
             limit: self.limit(),
             ..Durable::default()
         };

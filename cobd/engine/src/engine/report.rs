@@ -41,6 +41,10 @@ impl Engine {
         self.active.as_ref().map_or(0, |active| active.bundle.len())
     }
 
+    fn named(&self, cob: &CobId) -> Option<&Object> {
+        self.objects.get(self.names.find_cob(cob)?)
+    }
+
     /// Whether this check is under way, or about to start.
     #[must_use]
     pub fn awaits_check(&self, cob: &CobId, check: Number) -> bool {
@@ -50,7 +54,7 @@ impl Engine {
     /// The check of this change object that is under way, or about to start.
     #[must_use]
     pub fn check_of(&self, cob: &CobId) -> Option<Number> {
-        self.objects.get(self.names.find_cob(cob)?)?.check()
+        self.named(cob)?.check()
     }
 
     /// Every change object of this host, by id.
@@ -77,8 +81,7 @@ impl Engine {
         let mut told = ActiveObjects { cobs: Vec::new(), waiting: 0, idle: 0 };
         let mut waiters = 0;
         // A budget with waiting members reports its holders.
-        let is_drained =
-            |id: &CobId| self.names.find_cob(id).and_then(|cob| self.objects.get(cob)).is_some_and(Object::is_drained);
+        let is_drained = |id: &CobId| self.named(id).is_some_and(Object::is_drained);
         let is_told = |cob: &CobStatus| !is_nothing_to_tell(cob) || is_drained(&cob.id);
         for cob in self.status_of_all(self.objects.active(), now).filter(is_told) {
             let is_one_of_many = cob.only_waits() || cob.is_looked_at();
@@ -96,13 +99,13 @@ impl Engine {
     /// Whether it has to leave its state, and no transition leads to the target.
     #[must_use]
     pub fn has_no_exit_state(&self, cob: &CobId) -> bool {
-        self.names.find_cob(cob).and_then(|cob| self.objects.get(cob)).is_some_and(Object::has_no_exit_state)
+        self.named(cob).is_some_and(Object::has_no_exit_state)
     }
 
     /// Whether the state of a change object is known.
     #[must_use]
     pub fn is_known(&self, cob: &CobId) -> bool {
-        self.names.find_cob(cob).and_then(|cob| self.objects.get(cob)).is_some_and(|o| o.state_id().is_some())
+        self.named(cob).is_some_and(|o| o.state_id().is_some())
     }
 
     /// All change objects that have failed since then.
@@ -120,7 +123,7 @@ impl Engine {
     /// The status of a change object.
     #[must_use]
     pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
-        let object = self.objects.get(self.names.find_cob(cob)?)?;
+        let object = self.named(cob)?;
         Some(self.object_status(object, now))
     }
 
@@ -175,7 +178,7 @@ impl Engine {
     /// Whether an order can stop this change object; `None`: it is not here.
     #[must_use]
     pub fn stops(&self, cob: &CobId) -> Option<Stops> {
-        let object = self.objects.get(self.names.find_cob(cob)?)?;
+        let object = self.named(cob)?;
         Some(match object.spec.kind.stopped {
             _ if object.departs() => Stops::Leaves,
             _ if object.spec.observe => Stops::IsObserved,

@@ -1,4 +1,4 @@
-//! The admission of items of other hosts: justified, and within the [bounds](crate::room) of the host's memory here.
+//! The admission of items of other hosts: justified, and within the [bounds](crate::peers) of the host's memory here.
 
 use cob_types::message::About;
 use cob_types::{CobId, Item};
@@ -6,7 +6,7 @@ use cob_types::{CobId, Item};
 use crate::engine::Engine;
 use crate::mail::{Mail, Msg};
 use crate::names::{CobRef, HostRef};
-use crate::room::{EARLY, NAMES, PAIRS};
+use crate::peers::{EARLY, NAMES, PAIRS};
 use crate::time::Time;
 
 impl Engine {

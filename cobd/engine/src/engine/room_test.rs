@@ -1,7 +1,7 @@
 //! Floods of well-formed messages.
 
 use super::*;
-use crate::room::COUNT;
+use crate::peers::COUNT;
 use crate::testing::Bench;
 
 fn bench() -> Bench {

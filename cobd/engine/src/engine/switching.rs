@@ -38,7 +38,7 @@ impl Engine {
             return;
         }
         self.out.record(Body::SwitchStarted(target.generation));
-        let was_cancelled = self.limits.end_cancel();
+        let was_cancelled = self.limits.cancelled.take().is_some();
         // A pending switch, or a generation visited before: hosts must tell the facts of the two switches apart.
         if self.departures.visits(target.generation) || rollback || self.departures.pending.is_some() {
             self.abandon_switch();
@@ -84,7 +84,7 @@ impl Engine {
             });
         }
         self.departures.pending = Some(PendingSwitch::new(target, specs, departing, now));
-        self.departures.note_change();
+        self.departures.changed = true;
         self.judge_waiting(now);
     }
 
@@ -134,12 +134,12 @@ impl Engine {
     /// there was a change.
     pub(super) fn try_activate(&mut self, now: Time) -> bool {
         // A cancelled switch does not continue.
-        if self.departures.pending.is_none() || self.limits.cancelled().is_some() {
+        if self.departures.pending.is_none() || self.limits.cancelled.is_some() {
             return false;
         }
         let (news, freed) = self.find_departed(now);
         if !news.is_empty() {
-            self.departures.note_change();
+            self.departures.changed = true;
         }
         if self.may_activate()
             && let Some(going) = self.departures.pending.take()
@@ -185,7 +185,7 @@ impl Engine {
                 self.insert(Object::new(cob, spec, now));
             }
         }
-        self.departures.note_change();
+        self.departures.changed = true;
         self.limits.tokens.forget_raised();
         self.out.record(Body::Activated(going.target.generation));
         self.make_room_for_names();

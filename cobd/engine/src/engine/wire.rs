@@ -65,66 +65,44 @@ impl Engine {
     /// A message of another host with interned names; `None` if this host may not send it to a local change object, or
     /// if it makes no sense.
     pub(super) fn as_mail(&mut self, host: HostRef, item: Item) -> Option<Mail> {
-        let names = &mut self.names;
-        // The sender must be a change object of the sending host, the receiver a local one. Other names are not stored.
-        let mut pair = |speaker: &CobId, listener: &CobId| {
-            let is_of = |cob: &CobId, host| cob.host_str() == names.host_name(host).as_str();
-            let right = is_of(speaker, host) && is_of(listener, HostRef::HERE);
-            right.then(|| (names.cob(speaker), names.cob(listener)))
-        };
-        let (from, to, msg) = match item {
+        let ((from, to), msg) = match item {
             Item::Request(r) => {
-                let (from, to) = pair(&r.asker, &r.asked)?;
+                let pair = self.pair(host, &r.asker, &r.asked)?;
                 if r.set.is_empty() || r.set.len() > SET_MAX {
                     return None;
                 }
                 let set = r.set.iter().map(|s| self.names.state(s)).collect();
                 let origin = self.names.cob(&r.origin);
                 let Request { number, rev, rank, fingerprint, failed, .. } = r;
-                (from, to, Msg::Request(Asked { number, rev, set, rank, origin, fingerprint, failed }))
+                (pair, Msg::Request(Asked { number, rev, set, rank, origin, fingerprint, failed }))
             }
-            Item::Release(a) => {
-                let (from, to) = pair(&a.asker, &a.asked)?;
-                (from, to, Msg::Release(a.number))
-            }
-            Item::Released(a) => {
-                let (from, to) = pair(&a.asked, &a.asker)?;
-                (from, to, Msg::Released(a.number))
-            }
-            Item::Recall(a) => {
-                let (from, to) = pair(&a.asked, &a.asker)?;
-                (from, to, Msg::Recall(a.number))
-            }
-            Item::Query(a) => {
-                let (from, to) = pair(&a.asked, &a.asker)?;
-                (from, to, Msg::Query(a.number))
-            }
-            Item::Lapsed(a) => {
-                let (from, to) = pair(&a.asked, &a.asker)?;
-                (from, to, Msg::Lapsed(a.number))
-            }
+            Item::Release(a) => (self.pair(host, &a.asker, &a.asked)?, Msg::Release(a.number)),
+            Item::Released(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Released(a.number)),
+            Item::Recall(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Recall(a.number)),
+            Item::Query(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Query(a.number)),
+            Item::Lapsed(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Lapsed(a.number)),
             Item::Grant(g) => {
-                let (from, to) = pair(&g.asked, &g.asker)?;
+                let pair = self.pair(host, &g.asked, &g.asker)?;
                 if g.values.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_VALUES {
                     return None;
                 }
                 let state = self.names.state(&g.state);
-                (from, to, Msg::Grant(Granted { number: g.number, rev: g.rev, state, values: shared(g.values) }))
+                (pair, Msg::Grant(Granted { number: g.number, rev: g.rev, state, values: shared(g.values) }))
             }
             Item::Refused(r) => {
-                let (from, to) = pair(&r.about.asked, &r.about.asker)?;
+                let pair = self.pair(host, &r.about.asked, &r.about.asker)?;
                 let reason = r.reason.chars().take(MAX_WHY).collect::<String>();
-                (from, to, Msg::Refused { number: r.about.number, reason: reason.into() })
+                (pair, Msg::Refused { number: r.about.number, reason: reason.into() })
             }
             Item::Probe(p) => {
                 if p.path.len() > MAX_PROBE_PATH {
                     return None;
                 }
-                let (from, to) = pair(p.path.last()?, &p.to)?;
+                let pair = self.pair(host, p.path.last()?, &p.to)?;
                 let initiator = self.names.cob(&p.initiator);
                 let path = p.path.iter().map(|c| self.names.cob(c)).collect();
                 let Probe { number, generation, more, wide, .. } = p;
-                (from, to, Msg::Probe(Probed { initiator, number, generation, path, more, wide }))
+                (pair, Msg::Probe(Probed { initiator, number, generation, path, more, wide }))
             }
             Item::Hello(_)
             | Item::HelloAck(_)
@@ -135,5 +113,12 @@ impl Engine {
             | Item::Through(_) => return None,
         };
         Some(Mail { from, to, msg })
+    }
+
+    /// The sender must be a change object of the sending host, the receiver a local one. Other names are not stored.
+    fn pair(&mut self, host: HostRef, speaker: &CobId, listener: &CobId) -> Option<(CobRef, CobRef)> {
+        let is_of = |cob: &CobId, host| cob.host_str() == self.names.host_name(host).as_str();
+        let right = is_of(speaker, host) && is_of(listener, HostRef::HERE);
+        right.then(|| (self.names.cob(speaker), self.names.cob(listener)))
     }
 }

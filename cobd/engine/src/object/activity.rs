@@ -296,7 +296,24 @@ impl Object {
         if self.is_back() && !self.failed {
             self.left_under = None;
         }
-        self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
+        let ((_, from), (_, to)) = self.ends(transition);
+        cx.record(Body::Ended {
+            cob: cx.names.cob_id(self.me).clone(),
+            job,
+            from: cx.names.state_name(from).clone(),
+            to: cx.names.state_name(to).clone(),
+            attempt,
+            ok,
+            state: self.state.map(|s| cx.names.state_name(spec.kind.id(s)).clone()),
+            failures: self.troubles.failures,
+            failed: self.failed,
+            values: self.values.as_ref().clone(),
+            applied: self.applied,
+            rests_on: self.rested_on,
+            span,
+            error,
+            token: self.left_under.clone(),
+        });
         self.changed();
         if let Some(next) = next_spec {
             self.adopt(cx, next);
@@ -305,13 +322,9 @@ impl Object {
 
     /// The running action, if it has this number: it ends.
     fn take_action(&mut self, job: Number) -> Option<Action> {
-        match std::mem::replace(&mut self.activity, Activity::Idle) {
-            Activity::Acting(action) if action.job == job => Some(action),
-            other => {
-                self.activity = other;
-                None
-            }
-        }
+        self.action().filter(|action| action.job == job)?;
+        let ended = std::mem::replace(&mut self.activity, Activity::Idle);
+        if let Activity::Acting(action) = ended { Some(action) } else { None }
     }
 
     /// The running action.
@@ -345,38 +358,6 @@ impl Object {
         let action = self.action()?;
         let next = action.next_spec.as_ref()?;
         (next.fingerprint != self.spec.fingerprint).then_some(action)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "one record's fields, used in one place")]
-    fn record_end(
-        &self,
-        cx: &mut Cx<'_>,
-        spec: &Spec,
-        job: Number,
-        transition: u16,
-        attempt: u32,
-        ok: Option<bool>,
-        error: String,
-        span: (u64, u64),
-    ) {
-        let (from, to) = self.ends(transition);
-        cx.record(Body::Ended {
-            cob: cx.names.cob_id(self.me).clone(),
-            job,
-            from: cx.names.state_name(from.1).clone(),
-            to: cx.names.state_name(to.1).clone(),
-            attempt,
-            ok,
-            state: self.state.map(|s| cx.names.state_name(spec.kind.id(s)).clone()),
-            failures: self.troubles.failures,
-            failed: self.failed,
-            values: self.values.as_ref().clone(),
-            applied: self.applied,
-            rests_on: self.rested_on,
-            span,
-            error,
-            token: self.left_under.clone(),
-        });
     }
 
     /// Varies the delay by up to a fifth, by name and attempt: change objects that fail together retry apart.

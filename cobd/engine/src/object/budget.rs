@@ -40,14 +40,14 @@ pub(super) enum Token {
 
 /// The findings of a drained budget about the holders of its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Watch {
+pub(crate) struct BlockedHolders {
     /// The holder that the pending probe examines.
     holder: Option<CobRef>,
     /// Holders that cannot come back before another member gets a token, sorted.
     blocked: ThinVec<CobRef>,
 }
 
-impl Watch {
+impl BlockedHolders {
     fn is_blocked(&self, holder: CobRef) -> bool {
         self.blocked.binary_search(&holder).is_ok()
     }
@@ -158,24 +158,24 @@ impl Object {
     /// The holder that the next probe of a drained budget goes to: in turn, the holders not known to be blocked.
     pub(super) fn next_watched(&mut self, turn: u32) -> Option<CobRef> {
         let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);
-        let open: Vec<_> = holders.filter(|h| !self.watch.is_blocked(*h)).collect();
+        let open: Vec<_> = holders.filter(|h| !self.blocked_holders.is_blocked(*h)).collect();
         let next = (!open.is_empty()).then(|| open[turn as usize % open.len()]);
-        self.watch.holder = next;
+        self.blocked_holders.holder = next;
         next
     }
 
     /// A probe of a drained budget has returned from a waiting member: its holder cannot come back before. If this was
     /// the last doubtful holder, returns true: the members that wait in cycles get tokens now.
     pub(super) fn watched_is_blocked(&mut self, cx: &mut Cx<'_>, from: CobRef) -> bool {
-        let Some(holder) = self.watch.holder.take() else { return false };
+        let Some(holder) = self.blocked_holders.holder.take() else { return false };
         let Ok(at) = self.request_ix(from) else { return false };
         if self.requests[at].granted.is_some() {
             return false;
         }
-        if let Err(at) = self.watch.blocked.binary_search(&holder) {
-            self.watch.blocked.insert(at, holder);
+        if let Err(at) = self.blocked_holders.blocked.binary_search(&holder) {
+            self.blocked_holders.blocked.insert(at, holder);
         }
-        if !self.requests.iter().all(|r| r.granted.is_none() || self.watch.is_blocked(r.asker)) {
+        if !self.requests.iter().all(|r| r.granted.is_none() || self.blocked_holders.is_blocked(r.asker)) {
             return false;
         }
         self.requests[at].beyond = true;

@@ -154,7 +154,7 @@ impl Object {
                     process: self.spec.kind.process,
                     locks: self.spec.transition_needs(transition).iter().filter_map(of).collect(),
                     token: self.left_under.clone(),
-                    generation: generation,
+                    generation,
                 })
             }
             Activity::Idle | Activity::Checking { .. } => None,

@@ -65,7 +65,7 @@ use cob_types::{GenerationNumber, Number, Rank};
 use thin_vec::ThinVec;
 
 pub(crate) use activity::{Action, Activity, CHECKS_UNTIL_FAILED};
-use budget::Watch;
+use budget::BlockedHolders;
 use failures::{Failures, Trouble};
 pub(crate) use lifecycle::Lifecycle;
 use livelock::LivelockGuard;
@@ -125,7 +125,7 @@ pub(crate) struct Object {
     resend: Repeat,
     livelock: LivelockGuard,
     probe: ProbeState,
-    watch: Watch,
+    blocked_holders: BlockedHolders,
     /// An operator has stopped it.
     stopped: Option<Box<Stopped>>,
     /// It is outdated, and all needs of its way up have been granted: it may stop.
@@ -409,7 +409,7 @@ impl Object {
             resend: Repeat::default(),
             livelock: LivelockGuard::default(),
             probe: ProbeState::default(),
-            watch: Watch::default(),
+            blocked_holders: BlockedHolders::default(),
             stopped: None,
             later_needs_granted: false,
             since: now,
@@ -590,7 +590,7 @@ impl Object {
             && (self.troubles.failures, self.troubles.check_failures, self.troubles.retry_at) == (0, 0, Time(0))
             && self.livelock.is_slack()
             && self.probe.is_idle()
-            && self.watch == Watch::default()
+            && self.blocked_holders == BlockedHolders::default()
     }
 
     /// It has departed: in its pre-remove state, idle, with no grant of another state out. A kept change object departs
@@ -618,7 +618,7 @@ impl Object {
     /// A change restarts its timers.
     pub(crate) fn changed(&mut self) {
         self.probe.restart();
-        self.watch = Watch::default();
+        self.blocked_holders = BlockedHolders::default();
         self.resend = Repeat::default();
     }
 

@@ -17,7 +17,7 @@ mod windows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_engine::guard::{Guard, Watch};
+use cob_engine::guard::{Guard, GuardTimer};
 use cob_engine::record::{Body, Record};
 use cob_engine::switch::{Act, Current, Failing, RemovedHost, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
@@ -81,7 +81,7 @@ pub(in crate::daemon) struct SwitchWatch {
     state: Switching,
     /// The operator who ordered the switch in this incarnation: further steps bear the same name.
     pub(in crate::daemon) by: Option<String>,
-    guard: Option<Watch>,
+    guard: Option<GuardTimer>,
     due: Time,
     /// The generation that is being fetched for a rollback or a step.
     fetching: Option<GenerationNumber>,

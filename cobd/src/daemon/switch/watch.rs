@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cob_engine::event::{Event, Order};
-use cob_engine::guard::{Heard, Judgement, Watch};
+use cob_engine::guard::{GuardTimer, Heard, Judgement};
 use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord};
 use cob_engine::{Time, time::Span};
 use cob_types::status::IN_CONFLICT;
@@ -28,7 +28,7 @@ impl Daemon {
         if let Some(guard) = guard {
             let guard = guard.restarted();
             self.note_switch(SwitchRecord::Guarded(guard), None);
-            self.switch.guard = Some(Watch::new(guard, self.clock.now()));
+            self.switch.guard = Some(GuardTimer::new(guard, self.clock.now()));
         }
         if let Some((cob, at)) = self.switch.failed_before.take() {
             self.cob_failed(&cob, at);
@@ -80,7 +80,7 @@ impl Daemon {
             Some(Act::GoOn(goal)) => self.get(goal.into(), Start::Onward),
             Some(Act::Guard(guard)) => {
                 self.note_switch(SwitchRecord::Guarded(guard), None);
-                self.switch.guard = Some(Watch::new(guard, now));
+                self.switch.guard = Some(GuardTimer::new(guard, now));
                 self.switch.due = now;
                 self.busy_at = now;
             }
