@@ -21,6 +21,7 @@ use cob_types::{Askers, CobId, GenerationNumber, StateName};
 
 use crate::bundle::AnyBundle;
 use crate::names::HostRef;
+use crate::repeat::Window;
 use crate::time::{Span, Time};
 
 /// The most generations with stored askers beside the active and the pending generation.
@@ -34,7 +35,7 @@ pub(crate) const LOOK_AGAIN: Span = Span::secs(30);
 /// The most unavailable generations that are remembered.
 pub(crate) const MISSING: usize = 64;
 /// The most refusals per second that a host receives.
-pub(crate) const INFORMED: u32 = 32;
+pub(crate) const INFORMED: usize = 32;
 
 /// This host's knowledge of a generation's askers.
 #[derive(Debug, Clone)]
@@ -103,8 +104,8 @@ pub struct Unjustified {
     pub states: Vec<StateName>,
     /// The generation that the request named, if any.
     pub generation: Option<GenerationNumber>,
-    /// The second of the last refusal messages to the host, and their number.
-    informed: (Time, u32),
+    /// The refusal messages to the host.
+    informed: Window,
 }
 
 impl Waiting {
@@ -138,7 +139,7 @@ impl Justification {
     }
 
     /// A stored request was released.
-    pub(crate) fn given_back(&mut self, host: HostRef, about: &About) {
+    pub(crate) fn forget_released(&mut self, host: HostRef, about: &About) {
         let Some(waiting) = self.waiting.get_mut(&host) else { return };
         let pair = (about.asked.clone(), about.asker.clone());
         if waiting.requests.get(&pair).is_some_and(|request| request.number <= about.number)
@@ -210,8 +211,8 @@ impl Justification {
     /// Counts a refused request; returns whether the host is informed.
     pub(crate) fn refuse(&mut self, host: HostRef, request: &Request, now: Time) -> bool {
         let before = self.refused.get(&host);
-        let (second, informed) =
-            before.map(|before| before.informed).filter(|(at, _)| now < *at + Span::secs(1)).unwrap_or((now, 0));
+        let mut informed = before.map_or_else(Window::default, |before| before.informed);
+        let informs = informed.take(INFORMED, Span::secs(1), now);
         let refused = Unjustified {
             count: before.map_or(0, |before| before.count).saturating_add(1),
             at: now,
@@ -219,10 +220,10 @@ impl Justification {
             asked: request.asked.clone(),
             states: request.set.clone(),
             generation: request.generation,
-            informed: (second, informed.saturating_add(1)),
+            informed,
         };
         self.refused.insert(host, refused);
-        informed < INFORMED
+        informs
     }
 
     pub(crate) fn refused(&self) -> impl Iterator<Item = (HostRef, &Unjustified)> {

@@ -160,7 +160,7 @@ impl Objects {
                 self.active.insert(slot as u32);
             } else {
                 self.active.remove(&(slot as u32));
-                object.give_room_back();
+                object.shrink();
             }
         }
     }

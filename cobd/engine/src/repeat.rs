@@ -1,4 +1,5 @@
-//! When an unanswered message is repeated: after a second, then at intervals that double up to a minute.
+//! When an unanswered message is repeated: after a second, then at intervals that double up to a minute; and a limit on
+//! the messages of a time.
 
 use crate::time::{Span, Time};
 
@@ -55,5 +56,24 @@ impl Repeat {
     /// No repeat is due any more; a later schedule continues the intervals.
     pub(crate) fn stop(&mut self) {
         self.at = Time::NEVER;
+    }
+}
+
+/// The messages since the start of a window of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Window {
+    since: Time,
+    sent: usize,
+}
+
+impl Window {
+    /// Whether another message may be sent, if at most `most` may be sent in each span; if so, it is counted.
+    pub(crate) fn take(&mut self, most: usize, span: Span, now: Time) -> bool {
+        if self.since + span <= now {
+            *self = Self { since: now, sent: 0 };
+        }
+        let free = self.sent < most;
+        self.sent += usize::from(free);
+        free
     }
 }

@@ -28,10 +28,10 @@ impl Engine {
     pub(super) fn remove(&mut self, cob: CobRef, now: Time) {
         let Some(object) = self.objects.remove(cob) else { return };
         let state = object.spec.kind.id(object.own_target());
-        self.give_all_back(&object);
+        self.release_all(&object);
         // Local askers send a request only once: redirect it to the present answerer.
         let waiting = object.requests().iter().filter(|r| r.is_open() && self.names.is_here(r.asker));
-        let waiting: Vec<Mail> = waiting.map(|r| r.said_to(cob)).collect();
+        let waiting: Vec<Mail> = waiting.map(|r| r.to_mail(cob)).collect();
         let off = object.spec.kind.id(object.spec.kind.pre_remove);
         self.absent.put(cob, object.into_requests());
         self.repeat_for_departed(now);
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// A departing change object releases all its locks and requests.
-    fn give_all_back(&mut self, object: &Object) {
+    fn release_all(&mut self, object: &Object) {
         for lock in object.locks() {
             self.out.post(Mail { from: object.me, to: lock.asked, msg: Msg::Release(lock.number) });
         }

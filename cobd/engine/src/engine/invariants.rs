@@ -89,7 +89,7 @@ fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
 ///
 /// # Errors
 /// The last refusal.
-pub fn refuses_nobody(engine: &Engine, liar: Option<&HostName>) -> Result<(), String> {
+pub fn refuses_no_honest_host(engine: &Engine, liar: Option<&HostName>) -> Result<(), String> {
     let refused = engine.unjustified().find(|(host, _)| Some(*host) != liar);
     refused.map_or(Ok(()), |(host, refused)| Err(format!("it refuses a request of {host}: {refused:?}")))
 }

@@ -133,7 +133,7 @@ impl Engine {
 
     fn refuse_unjustified(&mut self, host: HostRef, request: &Request, now: Time) {
         let Request { asker, asked, number, generation, .. } = request.clone();
-        self.give_back_older(&asked, &asker, number);
+        self.release_older(&asked, &asker, number);
         if self.justification.refuse(host, request, now) {
             let by = match generation {
                 Some(generation) => format!("no dependency of generation {generation}, as this host has it,"),
@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// A request under a new number is the release of the previous number, even if it is refused itself.
-    fn give_back_older(&mut self, asked: &CobId, asker: &CobId, newer: Number) {
+    fn release_older(&mut self, asked: &CobId, asker: &CobId, newer: Number) {
         let pair = (self.names.find_cob(asked), self.names.find_cob(asker));
         let (Some(to), Some(from)) = pair else { return };
         if let Some(number) = self.number_of(to, from).filter(|number| *number < newer) {

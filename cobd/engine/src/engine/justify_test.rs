@@ -251,7 +251,7 @@ fn what_is_kept_and_what_is_told_has_bounds() {
     let kept = waiting(&b);
     let told = b.event(askers(9, None));
     assert!(refused(&b)[0].1 >= kept as u64);
-    assert_eq!(told.len(), INFORMED as usize, "it hears why some of them were refused, not all");
+    assert_eq!(told.len(), INFORMED, "it hears why some of them were refused, not all");
     assert_eq!(waiting(&b), 0);
     // It may name many generations, but few are stored.
     for n in 10..40 {

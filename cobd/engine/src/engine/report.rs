@@ -82,8 +82,8 @@ impl Engine {
         let mut waiters = 0;
         // A budget with waiting members reports its holders.
         let is_drained = |id: &CobId| self.named(id).is_some_and(Object::is_drained);
-        let is_told = |cob: &CobStatus| !is_nothing_to_tell(cob) || is_drained(&cob.id);
-        for cob in self.status_of_all(self.objects.active(), now).filter(is_told) {
+        let is_reported_here = |cob: &CobStatus| !has_nothing_to_report(cob) || is_drained(&cob.id);
+        for cob in self.status_of_all(self.objects.active(), now).filter(is_reported_here) {
             let is_one_of_many = cob.only_waits() || cob.is_looked_at();
             waiters += usize::from(is_one_of_many);
             if is_one_of_many && waiters > most_waiting {
@@ -194,7 +194,7 @@ impl Engine {
 }
 
 /// Whether it has converged and has no trouble. Its holders and askers do not matter to people that wait for the host.
-fn is_nothing_to_tell(cob: &CobStatus) -> bool {
+fn has_nothing_to_report(cob: &CobStatus) -> bool {
     let home = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
     home && !cob.failed
         && !cob.retiring

@@ -30,7 +30,7 @@ impl Engine {
         if let Item::Release(about) = &item
             && self.is_between(host, &about.asker, &about.asked)
         {
-            self.justification.given_back(host, about);
+            self.justification.forget_released(host, about);
             if !self.is_asked_by(about) && !self.may_ask(about) {
                 // There is no entry for it, and its host repeats it until it receives this answer.
                 self.out.send(host, Item::Released(about.clone()));

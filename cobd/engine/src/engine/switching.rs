@@ -96,7 +96,7 @@ impl Engine {
         match self.active.as_ref().filter(|active| active.runs_as(&target.bundle)).map(|active| active.bundle.clone()) {
             Some(before) => {
                 for difference in bundle.differences(&before) {
-                    if difference.now.is_none() || is_something_else(&difference, &before, bundle) {
+                    if difference.now.is_none() || changes_kind(&difference, &before, bundle) {
                         news.departing.extend(self.names.find_cob(&difference.id));
                     }
                     if let Some(cob) = difference.now {
@@ -114,7 +114,7 @@ impl Engine {
                 let before = self.active.iter().map(|active| &active.bundle);
                 let others = before.flat_map(|before| {
                     let differences = bundle.differences(before);
-                    differences.filter(|difference| is_something_else(difference, before, bundle))
+                    differences.filter(|difference| changes_kind(difference, before, bundle))
                 });
                 news.departing.extend(others.filter_map(|difference| self.names.find_cob(&difference.id)));
             }
@@ -177,7 +177,7 @@ impl Engine {
                 self.with(cob, now, |o, cx| {
                     o.restore_stop(None);
                     if back {
-                        o.forget_what_is_left(cx);
+                        o.forget_abandoned_requests(cx);
                     }
                     o.enter_generation(cx, spec);
                 });
@@ -222,7 +222,7 @@ impl Engine {
 /// The new kind cannot continue from the state of the old: the change object departs as the old and comes as the new.
 /// The switch order says so, but some switches have no order, for example from the midst of a rollback; the checks of
 /// the new kind would leave the old object behind.
-fn is_something_else(difference: &Difference, before: &AnyBundle, after: &AnyBundle) -> bool {
+fn changes_kind(difference: &Difference, before: &AnyBundle, after: &AnyBundle) -> bool {
     let (Some(was), Some(now)) = (&difference.before, &difference.now) else { return false };
     let kinds = (before.kinds().get(&was.kind), after.kinds().get(&now.kind));
     let goes_on = matches!(kinds, (Some(was), Some(now)) if now.continues(was));

@@ -136,7 +136,7 @@ impl Object {
         // A check without exported values keeps the values that the action exported, as long as the state lasts.
         if before == Some(state) && (values.is_empty() || *self.values == values) {
             if lifted || was_unclear {
-                self.trouble(Trouble::forget_what_counts_no_more);
+                self.trouble(Trouble::forget_old_errors);
                 self.record_check(cx, Found::default(), detail);
             }
             return;
@@ -146,7 +146,7 @@ impl Object {
         }
         self.state = Some(state);
         self.values = shared(values);
-        self.trouble(Trouble::forget_what_counts_no_more);
+        self.trouble(Trouble::forget_old_errors);
         self.record_check(cx, Found { drift, renewed, ..Found::default() }, detail);
         // After an activation the check is expected to find the old content: an ordinary recall follows.
         if Some(state) != self.spec.kind.outdated || drift {
@@ -218,7 +218,7 @@ impl Object {
             token: self.token_held(cx.names).map(Box::new),
             generation: cx.generation,
         };
-        self.left_under.clone_from(&begun.token);
+        self.token_out.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
         cx.out.run(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
         self.activity = Activity::Acting(Action::new(job, hop));
@@ -294,7 +294,7 @@ impl Object {
             self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
         }
         if self.is_back() && !self.failed {
-            self.left_under = None;
+            self.token_out = None;
         }
         let ((_, from), (_, to)) = self.ends(transition);
         cx.record(Body::Ended {
@@ -312,7 +312,7 @@ impl Object {
             rests_on: self.rested_on,
             span,
             error,
-            token: self.left_under.clone(),
+            token: self.token_out.clone(),
         });
         self.changed();
         if let Some(next) = next_spec {
@@ -391,7 +391,7 @@ impl Object {
         }
         // No decision happens before the check: a pending request that no dependency names any more would be refused.
         while let Some(at) = self.locks.iter().position(|l| l.held.is_none() && !self.may_ask(l)) {
-            self.give_back(cx, at);
+            self.release_lock(cx, at);
         }
         // A check determines the state; a running check is of the old content and does not count.
         self.activity = Activity::Idle;

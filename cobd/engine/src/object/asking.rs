@@ -68,7 +68,7 @@ impl Object {
 
     /// Forgets releases to change objects that cannot acknowledge these.
     pub(crate) fn forget_releases(&mut self, to: impl Fn(CobRef) -> bool) {
-        self.given_back.retain(|(asked, _)| !to(*asked));
+        self.unacknowledged.retain(|(asked, _)| !to(*asked));
     }
 
     /// A held lock turned out to be invalid.
@@ -82,10 +82,10 @@ impl Object {
     }
 
     pub(crate) fn on_released(&mut self, asked: CobRef, number: Number) {
-        if let Ok(i) = self.given_back.binary_search_by_key(&asked, |g| g.0)
-            && self.given_back[i].1 <= number
+        if let Ok(i) = self.unacknowledged.binary_search_by_key(&asked, |g| g.0)
+            && self.unacknowledged[i].1 <= number
         {
-            self.given_back.remove(i);
+            self.unacknowledged.remove(i);
         }
         // The grantor has forgotten a number that is still needed (a fence, a reinstalled host).
         if let Ok(at) = self.lock_ix(asked)
@@ -100,7 +100,7 @@ impl Object {
         match self.lock_ix(asked) {
             // A change object waits: send the changes that were not worth a message before.
             Ok(at) if self.locks[at].number == number && self.locks[at].unsent => self.revise(cx, at),
-            Ok(at) if self.locks[at].number == number => self.say_request(cx, at),
+            Ok(at) if self.locks[at].number == number => self.post_request(cx, at),
             // A newer request is under way, and replaces the queried one.
             Ok(at) if self.locks[at].number > number => {}
             Ok(_) | Err(_) => cx.post(self.me, asked, Msg::Release(number)),

@@ -113,7 +113,7 @@ impl Object {
             set: budget.set.clone(),
             rank: self.goal_rank(cx, aim.target, aim),
             origin: aim.origin.unwrap_or(self.me),
-            kept: token == Token::Kept,
+            speculative: token == Token::Kept,
             any_content: aim.any_content,
         });
     }

@@ -53,7 +53,7 @@ impl Canonical<'_> {
         locks.sort_by(|a, b| self.names.cmp(a.asked, b.asked));
         form.word(locks.len() as u64);
         locks.into_iter().for_each(|l| self.lock(form, o.me, l));
-        self.memory(form, &o.given_back, |form, other| self.pair(form, o.me, other));
+        self.memory(form, &o.unacknowledged, |form, other| self.pair(form, o.me, other));
         self.memory(form, &o.returned, |form, other| self.pair(form, other, o.me));
         self.probe(form, o);
     }
@@ -92,7 +92,7 @@ impl Canonical<'_> {
             l.recalled,
             l.confirmed,
             l.needed,
-            l.kept,
+            l.speculative,
             l.unsent,
             l.sent_leaving,
             l.sent_failed,

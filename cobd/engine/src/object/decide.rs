@@ -24,7 +24,7 @@ pub(crate) struct Need {
     pub(super) rank: Rank,
     pub(super) origin: CobRef,
     /// Speculative: asked for, but not waited for.
-    pub(super) kept: bool,
+    pub(super) speculative: bool,
     /// Accepts any content: see [`Aim::any_content`].
     pub(super) any_content: bool,
 }
@@ -102,8 +102,8 @@ impl Object {
             if have_all && !self.has_strayed(state) {
                 self.grant_all(cx, state);
             }
-            if self.leaves_as_it_is() {
-                self.grant_as_left(cx);
+            if self.departs_as_it_is() {
+                self.grant_pre_remove_state(cx);
                 self.recall_unserved(cx);
             } else {
                 let strayed = self.has_strayed(state);
@@ -125,7 +125,7 @@ impl Object {
 
     pub(super) fn has_conflict(&self, target: StateIx) -> bool {
         let id = self.spec.kind.id(target);
-        self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id) && !self.is_as_good_as_off(r))
+        self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id) && !self.counts_as_removed(r))
     }
 
     /// Rules 3 and 4, first half: all present needs, and the speculative ones besides.
@@ -170,7 +170,7 @@ impl Object {
                     }
                     Err(_) => {
                         let (set, any_content) = (need.set.clone(), aim.any_content);
-                        needs.add(Need { cob: need.cob, set, rank, origin, kept: false, any_content });
+                        needs.add(Need { cob: need.cob, set, rank, origin, speculative: false, any_content });
                     }
                 }
             }
@@ -197,7 +197,7 @@ impl Object {
         let origin = aim.origin.unwrap_or(self.me);
         for need in self.spec.transition_needs(hop) {
             let (set, any_content) = (need.set.clone(), aim.any_content);
-            needs.add(Need { cob: need.cob, set, rank, origin, kept: true, any_content });
+            needs.add(Need { cob: need.cob, set, rank, origin, speculative: true, any_content });
         }
         self.view.serves_own_desire = true;
     }
@@ -213,7 +213,14 @@ impl Object {
             }
             let as_it_is = |rank| {
                 let any_content = lock.fingerprint.is_none();
-                Need { cob: lock.asked, set: lock.set.clone(), rank, origin: lock.origin, kept: true, any_content }
+                Need {
+                    cob: lock.asked,
+                    set: lock.set.clone(),
+                    rank,
+                    origin: lock.origin,
+                    speculative: true,
+                    any_content,
+                }
             };
             if lock.held.is_none() && self.request_ix(lock.asked).is_ok() {
                 needs.add(as_it_is(lock.rank));
@@ -249,13 +256,13 @@ impl Object {
         // For departures and moves on their behalf: no grant relies on speculative locks, and waiting for grants before
         // their release could deadlock two change objects.
         let promised_on = |cob: CobRef| spec.lock_needs(state).iter().any(|n| n.cob == cob);
-        let rests_on_none = |need: &Need| need.kept && need.rank.phase.is_departure() && !promised_on(need.cob);
+        let rests_on_none = |need: &Need| need.speculative && need.rank.phase.is_departure() && !promised_on(need.cob);
         let mut recall_mine = false;
         let mut at = 0;
         while at < self.locks.len() {
             let lock = &mut self.locks[at];
             let Ok(i) = needs.find(lock.asked) else {
-                self.give_back(cx, at);
+                self.release_lock(cx, at);
                 continue;
             };
             let need = &needs.needs[i];
@@ -270,7 +277,7 @@ impl Object {
                 if self.livelock.may_ask(cx, self.me, need.cob, &need.set) {
                     self.ask_again(cx, at, need);
                 } else {
-                    self.give_back(cx, at);
+                    self.release_lock(cx, at);
                     continue;
                 }
             } else if recalled && grants_out && !rests_on_none(need) {
@@ -278,7 +285,7 @@ impl Object {
             } else if recalled {
                 // The new request under a new number is the release: a recall costs no place in the queue.
                 if !self.livelock.may_ask_again(cx, self.me, need.cob) {
-                    self.give_back(cx, at);
+                    self.release_lock(cx, at);
                     continue;
                 }
                 self.ask_again(cx, at, need);
@@ -311,13 +318,13 @@ impl Object {
             }
             let lock = &mut self.locks[at];
             lock.needed = true;
-            lock.kept = need.kept;
+            lock.speculative = need.speculative;
             let other_set = lock.set != need.set;
             // A budget grants no further tokens while a holder has failed.
             let failed = self.failed && is_budget(need.cob) && lock.held.is_some();
             let other_standing = lock.sent_failed != failed;
             // A departing grantor serves only requests on behalf of departures: inform it when this no longer holds.
-            let leaves_no_more = lock.sent_leaving && !need.kept && !need.rank.phase.is_departure();
+            let leaves_no_more = lock.sent_leaving && !need.speculative && !need.rank.phase.is_departure();
             let told = other_set || leaves_no_more || other_standing;
             let differs = told || lock.rank != need.rank || lock.origin != need.origin;
             let at_once = told || lock.held.is_none();
@@ -341,7 +348,7 @@ impl Object {
         lock.rev += 1;
         lock.unsent = false;
         lock.sent_leaving = lock.rank.phase.is_departure();
-        self.say_request(cx, at);
+        self.post_request(cx, at);
     }
 
     /// Ranks and origins of held locks change with every request that comes and goes, and matter only if a change
@@ -369,7 +376,7 @@ impl Object {
             recalled: false,
             confirmed: true,
             needed: true,
-            kept: need.kept,
+            speculative: need.speculative,
             unsent: false,
             sent_leaving: need.rank.phase.is_departure(),
             sent_failed: false,
@@ -388,7 +395,7 @@ impl Object {
     }
 
     pub(crate) fn send_request(&self, cx: &mut Cx<'_>, at: usize) {
-        self.say_request(cx, at);
+        self.post_request(cx, at);
         let lock = &self.locks[at];
         if lock.rev == 0 && lock.held.is_none() {
             let (of, set) = (cx.names.cob_id(lock.asked).clone(), cx.names.state_names(&lock.set));
@@ -397,7 +404,7 @@ impl Object {
     }
 
     /// Sends the request without an entry in the history.
-    pub(crate) fn say_request(&self, cx: &mut Cx<'_>, at: usize) {
+    pub(crate) fn post_request(&self, cx: &mut Cx<'_>, at: usize) {
         let lock = &self.locks[at];
         let asked = Asked {
             number: lock.number,
@@ -412,11 +419,11 @@ impl Object {
     }
 
     /// Removes a lock and informs its grantor.
-    pub(crate) fn give_back(&mut self, cx: &mut Cx<'_>, at: usize) {
+    pub(crate) fn release_lock(&mut self, cx: &mut Cx<'_>, at: usize) {
         let lock = self.locks.remove(at);
         cx.post(self.me, lock.asked, Msg::Release(lock.number));
         if !cx.is_here(lock.asked) {
-            self.remember_given_back(lock.asked, lock.number);
+            self.remember_release(lock.asked, lock.number);
         }
         if lock.held.is_some() {
             let of = cx.names.cob_id(lock.asked).clone();
@@ -424,10 +431,10 @@ impl Object {
         }
     }
 
-    fn remember_given_back(&mut self, asked: CobRef, number: Number) {
-        match self.given_back.binary_search_by_key(&asked, |g| g.0) {
-            Ok(i) => self.given_back[i].1 = self.given_back[i].1.max(number),
-            Err(i) => self.given_back.insert(i, (asked, number)),
+    fn remember_release(&mut self, asked: CobRef, number: Number) {
+        match self.unacknowledged.binary_search_by_key(&asked, |g| g.0) {
+            Ok(i) => self.unacknowledged[i].1 = self.unacknowledged[i].1.max(number),
+            Err(i) => self.unacknowledged.insert(i, (asked, number)),
         }
     }
 
@@ -437,7 +444,7 @@ impl Object {
             let lock = self.lock_ix(need.cob).map(|i| &self.locks[i]);
             lock.is_ok_and(|l| l.usable() && l.held.is_some_and(|h| need.set.contains(&h)))
         };
-        let all = needs.needs.iter().filter(|n| !n.kept && !self.is_budget(n.cob)).all(|n| usable(&n));
+        let all = needs.needs.iter().filter(|n| !n.speculative && !self.is_budget(n.cob)).all(|n| usable(&n));
         self.view.missing = !all || self.view.gated;
         all
     }
@@ -474,12 +481,12 @@ impl Object {
     }
 
     /// Grants its pre-remove state to change objects that depart beside it, without being there.
-    fn grant_as_left(&mut self, cx: &mut Cx<'_>) {
+    fn grant_pre_remove_state(&mut self, cx: &mut Cx<'_>) {
         let off = self.spec.kind.id(self.spec.kind.pre_remove);
         for i in 0..self.requests.len() {
             let request = &self.requests[i];
             let same_content = request.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
-            if request.granted.is_none() && !request.lapsed && same_content && self.is_as_good_as_off(request) {
+            if request.granted.is_none() && !request.lapsed && same_content && self.counts_as_removed(request) {
                 self.grant(cx, i, off, Vec::new());
             }
         }
@@ -508,12 +515,12 @@ impl Object {
     }
 
     /// A change object that departs in its present state recalls the grants that only a move would recall otherwise,
-    /// and grants of another state, but not the grants of [`Self::grant_as_left`].
+    /// and grants of another state, but not the grants of [`Self::grant_pre_remove_state`].
     fn recall_unserved(&mut self, cx: &mut Cx<'_>) {
         let state = self.state_id();
         for i in 0..self.requests.len() {
             let request = &self.requests[i];
-            let astray = request.granted != state && !self.is_as_good_as_off(request);
+            let astray = request.granted != state && !self.counts_as_removed(request);
             if request.granted.is_some() && (astray || !self.serves(request)) {
                 self.recall(cx, i);
             }
@@ -560,7 +567,7 @@ impl Object {
         // With an unknown state, recalled locks are not needed, unless a grant is out.
         if !self.has_grants_out() {
             while let Some(at) = self.locks.iter().position(|l| l.recalled) {
-                self.give_back(cx, at);
+                self.release_lock(cx, at);
             }
         }
         if matches!(self.activity, Activity::Idle) && cx.now >= self.check_at {
@@ -597,6 +604,6 @@ impl Object {
 fn add_all(needs: &mut Scratch, specs: &[NeedSpec], request: &Request, cx: &Cx<'_>) {
     let (rank, origin, any_content) = (request.rank, request.origin, request.takes_any_content(cx));
     for need in specs {
-        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, kept: false, any_content });
+        needs.add(Need { cob: need.cob, set: need.set.clone(), rank, origin, speculative: false, any_content });
     }
 }

@@ -49,7 +49,7 @@ impl Lock {
             recalled: false,
             confirmed: false,
             needed: true,
-            kept: false,
+            speculative: false,
             unsent: true,
             sent_leaving: false,
             sent_failed: false,
@@ -78,7 +78,7 @@ impl Object {
         self.applied = was.applied;
         self.rested_on = was.rests_on;
         if !cx.faults.forgets_tokens() {
-            self.left_under.clone_from(&was.token);
+            self.token_out.clone_from(&was.token);
         }
         self.since = if was.since == Time(0) { cx.now } else { was.since };
         // A change object without a check result is checked again, and counts as failing until then.
@@ -153,7 +153,7 @@ impl Object {
                     attempt: self.last.as_ref().map_or(1, |l| l.attempt),
                     process: self.spec.kind.process,
                     locks: self.spec.transition_needs(transition).iter().filter_map(of).collect(),
-                    token: self.left_under.clone(),
+                    token: self.token_out.clone(),
                     generation,
                 })
             }
@@ -179,7 +179,7 @@ impl Object {
             applied: self.applied,
             rests_on: self.rested_on,
             action: action.map(Box::new),
-            token: self.left_under.clone(),
+            token: self.token_out.clone(),
             grants: granted.collect(),
             lapsed: lapsed.collect(),
             since: self.since,

@@ -36,7 +36,7 @@ impl Deref for Failures {
 
 impl Trouble {
     /// A check found its state: errors of attempts matter only while the attempts count.
-    pub(crate) fn forget_what_counts_no_more(&mut self) {
+    pub(crate) fn forget_old_errors(&mut self) {
         self.error = self.error.take().filter(|_| self.failures > 0);
     }
 }

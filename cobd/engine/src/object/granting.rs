@@ -19,7 +19,7 @@ impl Object {
         match self.request_ix(asker) {
             Ok(at) if number < self.requests[at].number => {
                 cx.post(self.me, asker, Msg::Released(number));
-                self.ask_if_still_meant(cx, at);
+                self.query_restored(cx, at);
             }
             Ok(at) if number == self.requests[at].number => self.on_repeat(cx, at, asked),
             Ok(at) => {
@@ -41,7 +41,7 @@ impl Object {
 
     /// A grant of an earlier incarnation has a higher number than the request: the asker's host may have been
     /// reinstalled meanwhile, and does not know that number.
-    fn ask_if_still_meant(&self, cx: &mut Cx<'_>, at: usize) {
+    fn query_restored(&self, cx: &mut Cx<'_>, at: usize) {
         let Request { asker, number, restored, .. } = *self.requests[at];
         if restored {
             cx.post(self.me, asker, Msg::Query(number));
@@ -93,14 +93,14 @@ impl Object {
 
     pub(crate) fn on_release(&mut self, cx: &mut Cx<'_>, asker: CobRef, number: Number) {
         // The asker's host may have been reinstalled since an earlier incarnation of this host recorded the number.
-        let mut is_of_this_life = true;
+        let mut is_of_this_incarnation = true;
         if let Ok(at) = self.request_ix(asker)
             && self.requests[at].number <= number
         {
-            is_of_this_life = !self.requests[at].restored;
+            is_of_this_incarnation = !self.requests[at].restored;
             self.drop_request(cx, at);
         }
-        if is_of_this_life {
+        if is_of_this_incarnation {
             self.remember_returned(cx, asker, number);
         }
         if !cx.is_here(asker) {
@@ -129,7 +129,7 @@ impl Object {
 
     /// On a rollback: drops ungranted requests of the abandoned generation from other hosts, which roll back too, or
     /// ask again.
-    pub(crate) fn forget_what_is_left(&mut self, cx: &Cx<'_>) {
+    pub(crate) fn forget_abandoned_requests(&mut self, cx: &Cx<'_>) {
         let all = self.requests.len();
         let is_left = |r: &Request| r.granted.is_none() && r.broken.is_none() && r.rank.generation > cx.generation;
         self.requests.retain(|r| cx.is_here(r.asker) || !is_left(r));

@@ -36,7 +36,7 @@ impl Object {
         let state = self.state_id();
         for r in &self.requests {
             let known_elsewhere = state.is_some() && r.granted.is_some_and(|g| Some(g) != state);
-            if known_elsewhere && !r.recalled && !self.is_as_good_as_off(r) {
+            if known_elsewhere && !r.recalled && !self.counts_as_removed(r) {
                 return Err("it has granted another state than its own, and does not recall the grant".to_owned());
             }
         }

@@ -68,10 +68,10 @@ impl Object {
 
     /// Adds the needs of the later transitions.
     pub(super) fn add_later_needs(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: LaterNeeds) {
-        let LaterNeeds { needs: all, seen: kept } = ahead;
+        let LaterNeeds { needs: all, seen: speculative } = ahead;
         for NeedSpec { cob, set } in all {
             let (rank, any_content) = (self.goal_rank(cx, aim.target, aim), aim.any_content);
-            needs.add(Need { cob, set, rank, origin: self.me, kept, any_content });
+            needs.add(Need { cob, set, rank, origin: self.me, speculative, any_content });
         }
     }
 }

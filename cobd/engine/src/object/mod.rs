@@ -108,14 +108,14 @@ pub(crate) struct Object {
     /// Requests to others, sorted by grantor.
     locks: ThinVec<Lock>,
     /// Highest number released to a change object of another host and not yet acknowledged.
-    given_back: ThinVec<(CobRef, Number)>,
+    unacknowledged: ThinVec<(CobRef, Number)>,
     /// Highest number that an asker has released.
     returned: ThinVec<(CobRef, Number)>,
     values: Arc<Values>,
     applied: Option<Fingerprint>,
     rested_on: Option<Fingerprint>,
     /// The recorded token of its budget under which it left its preferred state.
-    left_under: Option<Box<HeldLock>>,
+    token_out: Option<Box<HeldLock>>,
     troubles: Failures,
     /// The last action, for reports.
     last: Option<LastAction>,
@@ -233,7 +233,7 @@ impl Request {
     }
 
     /// The message that it came in.
-    pub(crate) fn said_to(&self, asked: CobRef) -> Mail {
+    pub(crate) fn to_mail(&self, asked: CobRef) -> Mail {
         let Self { number, rev, rank, origin, fingerprint, failed, .. } = *self;
         let set = self.set.clone();
         let msg = Msg::Request(Asked { number, rev, set, rank, origin, fingerprint, failed });
@@ -286,7 +286,7 @@ pub(crate) struct Lock {
     /// Needed by the last decision.
     pub(crate) needed: bool,
     /// Speculative: asked for, but not waited for.
-    pub(crate) kept: bool,
+    pub(crate) speculative: bool,
     /// It is held, and the grantor knows an older rank or origin: sent when a probe shows that a change object waits.
     pub(crate) unsent: bool,
     /// The last request sent to the grantor was on behalf of a departing change object.
@@ -397,12 +397,12 @@ impl Object {
             lifecycle: Lifecycle::Present,
             requests: ThinVec::new(),
             locks: ThinVec::new(),
-            given_back: ThinVec::new(),
+            unacknowledged: ThinVec::new(),
             returned: ThinVec::new(),
             values: shared(Values::new()),
             applied: None,
             rested_on: None,
-            left_under: None,
+            token_out: None,
             troubles: Failures::default(),
             last: None,
             check_at: Time(0),
@@ -434,7 +434,7 @@ impl Object {
 
     /// The highest number that it has released to each change object of another host, without an acknowledgement.
     pub(crate) fn releases(&self) -> &[(CobRef, Number)] {
-        &self.given_back
+        &self.unacknowledged
     }
 
     pub(crate) fn request_of(&self, asker: CobRef) -> Option<&Request> {
@@ -444,7 +444,7 @@ impl Object {
     /// It is back after a departure, with its grants and releases.
     pub(crate) fn come_back(&mut self, grants: impl Iterator<Item = Request>, releases: Vec<(CobRef, Number)>) {
         self.requests = grants.map(Box::new).collect();
-        self.given_back = releases.into();
+        self.unacknowledged = releases.into();
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -527,7 +527,7 @@ impl Object {
     }
 
     /// It departs in its present state.
-    pub(crate) fn leaves_as_it_is(&self) -> bool {
+    pub(crate) fn departs_as_it_is(&self) -> bool {
         self.departs() && self.spec.keep
     }
 
@@ -555,8 +555,8 @@ impl Object {
 
     /// The request, on behalf of a departing change object, asks for its pre-remove state: a change object that departs
     /// in its present state never acts again, so this state is as good.
-    pub(crate) fn is_as_good_as_off(&self, request: &Request) -> bool {
-        self.leaves_as_it_is()
+    pub(crate) fn counts_as_removed(&self, request: &Request) -> bool {
+        self.departs_as_it_is()
             && request.rank.phase.is_departure()
             && self.state_id().is_some_and(|state| !request.set.contains(&state))
             && request.set.contains(&self.spec.kind.id(self.spec.kind.pre_remove))
@@ -585,7 +585,7 @@ impl Object {
             && !(self.failed || self.ordered)
             && self.requests.is_empty()
             && self.locks.is_empty()
-            && self.given_back.is_empty()
+            && self.unacknowledged.is_empty()
             && self.resend == Repeat::default()
             && (self.troubles.failures, self.troubles.check_failures, self.troubles.retry_at) == (0, 0, Time(0))
             && self.livelock.is_slack()
@@ -635,11 +635,11 @@ impl Object {
     }
 
     /// Frees the memory that it needed while it was active.
-    pub(crate) fn give_room_back(&mut self) {
-        let Self { requests, locks, given_back, returned, .. } = self;
+    pub(crate) fn shrink(&mut self) {
+        let Self { requests, locks, unacknowledged, returned, .. } = self;
         requests.shrink_to_fit();
         locks.shrink_to_fit();
-        given_back.shrink_to_fit();
+        unacknowledged.shrink_to_fit();
         returned.shrink_to_fit();
     }
 

@@ -31,6 +31,7 @@ use crate::mail::{Msg, Probed};
 use crate::names::CobRef;
 use crate::object::{Cx, Object, Request};
 use crate::record::Note;
+use crate::repeat::Window;
 use crate::time::{Span, Time};
 
 const WAIT: Span = Span::millis(200);
@@ -53,44 +54,34 @@ const PASSED: usize = 32_768;
 /// The turns of a host's probes. Wide probes have their own: they may dissolve a cycle, narrow probes only report it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probing {
-    wide: Turns,
-    narrow: Turns,
-    /// Steps of forwarded probes.
-    passed: Turns,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Turns {
-    since: Time,
-    sent: usize,
+    wide: Window,
+    narrow: Window,
+    /// Steps of forwarded probes, and since when they are counted.
+    passed: (usize, Time),
 }
 
 impl Probing {
     /// Whether another probe may be forwarded. A probe with very many steps delays the probes after it.
     pub(crate) fn may_pass(&mut self, now: Time) -> bool {
-        let times = now.0.saturating_sub(self.passed.since.0) / WAIT.0;
+        let (steps, since) = self.passed;
+        let times = now.0.saturating_sub(since.0) / WAIT.0;
         if times > 0 {
             let free = PASSED.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX));
-            self.passed = Turns { since: now, sent: self.passed.sent.saturating_sub(free) };
+            self.passed = (steps.saturating_sub(free), now);
         }
-        self.passed.sent < PASSED
+        self.passed.0 < PASSED
     }
 
     /// Counts the steps of a forwarded probe.
     pub(crate) fn pass(&mut self, steps: usize) {
-        self.passed.sent = self.passed.sent.saturating_add(steps);
+        self.passed.0 = self.passed.0.saturating_add(steps);
     }
 
     /// Takes a turn, if any is free.
     fn turn(&mut self, wide: bool, now: Time, waiters: usize) -> bool {
         let turns = if wide { &mut self.wide } else { &mut self.narrow };
         let times = waiters.div_ceil(STEPS).max(1);
-        if turns.since + Span(WAIT.0.saturating_mul(times as u64)) <= now {
-            *turns = Turns { since: now, sent: 0 };
-        }
-        let free = turns.sent < (STEPS / waiters.max(1)).max(1);
-        turns.sent += usize::from(free);
-        free
+        turns.take((STEPS / waiters.max(1)).max(1), Span(WAIT.0.saturating_mul(times as u64)), now)
     }
 }
 
@@ -375,7 +366,7 @@ impl Object {
             probe.more = true;
         }
         probe.path.push(self.me);
-        let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
+        let needed = self.locks.iter().filter(|l| l.needed && !l.speculative && !l.usable()).map(|l| l.asked);
         let holders = self.requests.iter().map(AsRef::as_ref).filter(wants_back).map(|r| r.asker);
         let mut steps = 0;
         for to in needed.chain(holders).take(if probe.wide { usize::MAX } else { 1 }) {

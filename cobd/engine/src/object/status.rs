@@ -108,7 +108,7 @@ impl Reporter<'_> {
             return waits;
         }
         let away = o.view.target.is_some() && o.state != o.view.target;
-        for lock in o.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()) {
+        for lock in o.locks.iter().filter(|l| l.needed && !l.speculative && !l.usable()) {
             if o.is_budget(lock.asked) {
                 waits.push(Wait::Token { cob: self.names.cob_id(lock.asked).clone(), since_ns: lock.since.0 });
                 continue;
@@ -121,7 +121,7 @@ impl Reporter<'_> {
                 refused: lock.refused().map(ToOwned::to_owned),
             });
         }
-        if (away && !o.view.gated && !o.spec.observe) || o.leaves_as_it_is() {
+        if (away && !o.view.gated && !o.spec.observe) || o.departs_as_it_is() {
             for r in &o.requests {
                 if let Some(state) = r.granted {
                     waits.push(Wait::Grant {

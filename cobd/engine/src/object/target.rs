@@ -45,7 +45,7 @@ impl Object {
         if self.lifecycle.is_over() {
             return own;
         }
-        let asks = |r: &Request| self.serves(r) && !self.is_as_good_as_off(r) && !self.is_stopped_for(r);
+        let asks = |r: &Request| self.serves(r) && !self.counts_as_removed(r) && !self.is_stopped_for(r);
         let counts = |r: &&Request| asks(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
         let mut candidates: Vec<&Request> = self.requests.iter().map(AsRef::as_ref).filter(counts).collect();
         let first_place = |r: &Request| {

@@ -49,7 +49,7 @@ impl Object {
 
     fn has_unanswered(&self, cx: &Cx<'_>) -> bool {
         let away = |c: CobRef| !cx.is_here(c);
-        !self.given_back.is_empty()
+        !self.unacknowledged.is_empty()
             || self.locks.iter().any(|l| l.unanswered() && away(l.asked))
             || self.requests.iter().any(|r| away(r.asker) && (r.granted.is_none() || r.recalled || r.restored))
             || (self.is_kept_away() && self.requests.iter().any(|r| away(r.asker)))
@@ -58,7 +58,7 @@ impl Object {
     /// Only its grants keep it out of its own target state, or from departing. A holder that has left its model cannot
     /// repeat a lost release: query whether the grant is still needed.
     fn is_kept_away(&self) -> bool {
-        self.state.is_some() && (self.leaves_as_it_is() || self.state != Some(self.own_target()))
+        self.state.is_some() && (self.departs_as_it_is() || self.state != Some(self.own_target()))
     }
 
     /// Repeats the unanswered messages to the hosts that `to` picks.
@@ -67,10 +67,10 @@ impl Object {
         for at in 0..self.locks.len() {
             let lock = &self.locks[at];
             if lock.unanswered() && away(cx, lock.asked) {
-                self.say_request(cx, at);
+                self.post_request(cx, at);
             }
         }
-        for (asked, number) in &self.given_back {
+        for (asked, number) in &self.unacknowledged {
             if away(cx, *asked) {
                 cx.post(self.me, *asked, Msg::Release(*number));
             }

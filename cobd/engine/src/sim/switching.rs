@@ -28,13 +28,13 @@ impl Orders {
 
 /// A switch as ordered on a host.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word {
+pub(super) struct Command {
     pub(super) to: GenerationNumber,
     /// It is a rollback.
     pub(super) back: bool,
 }
 
-impl Word {
+impl Command {
     /// The event for the engine of a host with this bundle.
     pub(super) fn event(self, bundle: impl Into<AnyBundle>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
         Event::Switch { generation: self.to, bundle: bundle.into(), in_process, order, rollback: self.back }

@@ -21,7 +21,7 @@ use crate::sim::queue::Queue;
 use crate::sim::reality::{Begin, Reality, Thing};
 use crate::sim::scene::Scene;
 use crate::sim::script::Script;
-use crate::sim::switching::{Bundles, Orders, Word};
+use crate::sim::switching::{Bundles, Command, Orders};
 use crate::sim::trace::describe_note;
 use crate::time::{Span, Time};
 
@@ -36,7 +36,7 @@ pub(super) struct Host {
     /// The same in the form for the engine.
     packed: BTreeMap<GenerationNumber, Arc<Packed>>,
     /// Orders that are not on its record: repeated when it restarts.
-    words: VecDeque<Word>,
+    commands: VecDeque<Command>,
     /// The target of its last order.
     heading: GenerationNumber,
     /// It was ordered to roll back.
@@ -179,7 +179,7 @@ impl World {
             name: name.clone(),
             bundles: BTreeMap::new(),
             packed: BTreeMap::new(),
-            words: VecDeque::new(),
+            commands: VecDeque::new(),
             heading: GenerationNumber(0),
             turned: false,
             kept_in: (GenerationNumber(0), GenerationNumber(0)),
@@ -227,22 +227,24 @@ impl World {
             let packed = Packed::of(bundle).expect("CBOR carries a bundle");
             self.hosts[host].packed.insert(order.to, Arc::new(packed));
             self.hosts[host].bundles.insert(order.to, bundle.clone());
-            self.hosts[host].words.push_back(Word { to: order.to, back });
-            self.say_words(host);
+            self.hosts[host].commands.push_back(Command { to: order.to, back });
+            self.give_commands(host);
         }
     }
 
     /// Gives a host the pending orders, as long as it is up.
-    fn say_words(&mut self, host: usize) {
-        while let (Some(word), true) = (self.hosts[host].words.front().copied(), self.hosts[host].engine.is_some()) {
+    fn give_commands(&mut self, host: usize) {
+        while let (Some(command), true) =
+            (self.hosts[host].commands.front().copied(), self.hosts[host].engine.is_some())
+        {
             let h = &mut self.hosts[host];
-            let (bundle, order) = (h.packed[&word.to].clone(), self.orders.between(h.active(), word.to));
-            (h.heading, h.turned) = (word.to, word.back);
+            let (bundle, order) = (h.packed[&command.to].clone(), self.orders.between(h.active(), command.to));
+            (h.heading, h.turned) = (command.to, command.back);
             self.note_kept(host);
-            self.event(host, word.event(bundle, order, self.in_process.clone()));
+            self.event(host, command.event(bundle, order, self.in_process.clone()));
             // A host that crashed during the order may not have recorded it.
             if self.hosts[host].engine.is_some() {
-                self.hosts[host].words.pop_front();
+                self.hosts[host].commands.pop_front();
             }
         }
     }

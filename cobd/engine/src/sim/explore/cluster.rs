@@ -16,7 +16,7 @@ use crate::sim::daemon::{Restart, batches, known_askers};
 use crate::sim::explore::{Judge, Plan};
 use crate::sim::reality::{Begin, Reality};
 use crate::sim::scene::Scene;
-use crate::sim::switching::{Bundles, Orders, Word};
+use crate::sim::switching::{Bundles, Command, Orders};
 use crate::sim::trace::describe as describe_item;
 use crate::time::{Span, Time};
 
@@ -67,7 +67,7 @@ pub(super) struct Daemon {
     /// Results of actions that ended, until their end is on record.
     results: BTreeMap<Number, ActionOutcome>,
     /// Orders that it has yet to get.
-    words: VecDeque<Word>,
+    commands: VecDeque<Command>,
     /// The target of its last order.
     heading: GenerationNumber,
     /// It was ordered to roll back.
@@ -136,14 +136,14 @@ impl Setting<'_> {
             let synced = Durable { incarnation: Some(life), ..Durable::default() };
             let mut engine = Engine::new(&name, life);
             engine.plant(self.plan.faults.clone());
-            let (written, results, words) = (synced.clone(), BTreeMap::new(), VecDeque::new());
+            let (written, results, commands) = (synced.clone(), BTreeMap::new(), VecDeque::new());
             cluster.daemons.push(Daemon {
                 name,
                 engine,
                 synced,
                 written,
                 results,
-                words,
+                commands,
                 heading: FIRST,
                 turned: false,
             });
@@ -155,7 +155,7 @@ impl Setting<'_> {
             }
         }
         for host in 0..self.bundles.len() {
-            self.tell(&mut cluster, host, Word { to: FIRST, back: false }, 0)?;
+            self.tell(&mut cluster, host, Command { to: FIRST, back: false }, 0)?;
         }
         // The first checks are not explored separately.
         while !cluster.checks.is_empty() {
@@ -179,7 +179,7 @@ impl Setting<'_> {
         cluster.switching = true;
         for daemon in &mut cluster.daemons {
             daemon.synced.clone_from(&daemon.written);
-            daemon.words.push_back(Word { to: SECOND, back: false });
+            daemon.commands.push_back(Command { to: SECOND, back: false });
         }
         Ok(cluster)
     }
@@ -203,7 +203,7 @@ impl Setting<'_> {
                 all.push(StepKind::End { thing, fails: true });
             }
         }
-        let untold = (0..cluster.daemons.len()).filter(|h| !cluster.daemons[*h].words.is_empty());
+        let untold = (0..cluster.daemons.len()).filter(|h| !cluster.daemons[*h].commands.is_empty());
         all.extend(untold.map(|host| StepKind::Tell { host }));
         if self.plan.back && cluster.switching && !cluster.turned {
             all.push(StepKind::TurnBack);
@@ -251,14 +251,14 @@ impl Setting<'_> {
                 }
                 self.restart(cluster, host).map(|()| true)
             }
-            StepKind::Tell { host } => match cluster.daemons[host].words.pop_front() {
-                Some(word) => self.tell(cluster, host, word, step.cut),
+            StepKind::Tell { host } => match cluster.daemons[host].commands.pop_front() {
+                Some(command) => self.tell(cluster, host, command, step.cut),
                 None => Ok(false),
             },
             StepKind::TurnBack => {
                 cluster.turned = true;
-                let back = Word { to: FIRST, back: true };
-                cluster.daemons.iter_mut().for_each(|d| d.words.push_back(back));
+                let back = Command { to: FIRST, back: true };
+                cluster.daemons.iter_mut().for_each(|d| d.commands.push_back(back));
                 Ok(true)
             }
             StepKind::Wait => {
@@ -273,14 +273,14 @@ impl Setting<'_> {
         }
     }
 
-    fn tell(&self, cluster: &mut Cluster, host: usize, word: Word, cut: u8) -> Result<bool, String> {
-        let generation = word.to;
+    fn tell(&self, cluster: &mut Cluster, host: usize, command: Command, cut: u8) -> Result<bool, String> {
+        let generation = command.to;
         let Some(bundle) = self.bundles[host].get(&generation).cloned() else { return Ok(false) };
         let daemon = &mut cluster.daemons[host];
         let order = self.orders.between(daemon.engine.generation(), generation);
-        (daemon.heading, daemon.turned) = (generation, word.back);
+        (daemon.heading, daemon.turned) = (generation, command.back);
         self.note_kept(cluster, host);
-        self.turn(cluster, host, word.event(bundle, order, Vec::new()), cut)
+        self.turn(cluster, host, command.event(bundle, order, Vec::new()), cut)
     }
 
     fn note_kept(&self, cluster: &mut Cluster, host: usize) {
@@ -366,7 +366,7 @@ impl Setting<'_> {
 
     fn verify(&self, daemon: &Daemon) -> Result<(), String> {
         invariants::check(&daemon.engine)?;
-        invariants::refuses_nobody(&daemon.engine, None)?;
+        invariants::refuses_no_honest_host(&daemon.engine, None)?;
         if self.plan.restarts > 0 && !self.plan.faults.let_records_differ() {
             invariants::agrees(&daemon.engine, &daemon.written)?;
         }
@@ -438,7 +438,7 @@ impl Cluster {
 
     /// An order has yet to arrive, and will.
     pub(super) fn is_untold(&self) -> bool {
-        self.daemons.iter().any(|d| !d.words.is_empty())
+        self.daemons.iter().any(|d| !d.commands.is_empty())
     }
 
     fn next_wakeup(&self) -> Option<Time> {
@@ -466,7 +466,7 @@ impl Cluster {
     pub(super) fn canonical(&self, form: &mut Form<'_>, any_order: bool) {
         for daemon in &self.daemons {
             daemon.engine.canonical(form, self.now);
-            form.word(daemon.words.len() as u64);
+            form.word(daemon.commands.len() as u64);
             form.word(daemon.heading.0);
             if self.restarts > 0 {
                 daemon.synced.canonical(form, self.now);
@@ -510,13 +510,13 @@ impl Cluster {
             StepKind::Restart { host: ix, all } => {
                 format!("{} restarts{}", host(ix), if all { "" } else { ", unsynced records are lost" })
             }
-            StepKind::Tell { host: ix } => match self.daemons[ix].words.front() {
-                Some(word) => {
+            StepKind::Tell { host: ix } => match self.daemons[ix].commands.front() {
+                Some(command) => {
                     format!(
                         "{} gets the order to switch {}to {}",
                         host(ix),
-                        if word.back { "back " } else { "" },
-                        word.to
+                        if command.back { "back " } else { "" },
+                        command.to
                     )
                 }
                 None => format!("{} gets no order", host(ix)),

@@ -8,7 +8,7 @@ use crate::event::{ActionOutcome, Event};
 use crate::record::Durable;
 use crate::sim::daemon::Restart;
 use crate::sim::reality::Thing;
-use crate::sim::switching::Word;
+use crate::sim::switching::Command;
 use crate::time::{Span, Time};
 
 use super::{Incident, World};
@@ -30,7 +30,7 @@ impl World {
         h.unsynced.clear();
         h.results.clear();
         if h.heading != GenerationNumber(0) {
-            h.words.push_front(Word { to: h.heading, back: false });
+            h.commands.push_front(Command { to: h.heading, back: false });
         }
         let bundle = h.bundles.get(&h.heading).cloned();
         for thing in 0..self.reality.things.len() {
@@ -116,7 +116,7 @@ impl World {
         self.line(|w| format!("return {}", w.hosts[host].name));
         self.perform(host, active, effects);
         // The source of an order repeats it to a host that had not answered.
-        self.say_words(host);
+        self.give_commands(host);
         for (cob, job) in running {
             if self.reality.runs(&cob, job) {
                 continue;

@@ -39,7 +39,7 @@ impl World {
             h.unsynced.iter().for_each(|r| recorded.apply(r));
             found = invariants::agrees(engine, &recorded).err();
         }
-        found = found.or_else(|| invariants::refuses_nobody(engine, self.script.liar()).err());
+        found = found.or_else(|| invariants::refuses_no_honest_host(engine, self.script.liar()).err());
         if let Some(what) = found {
             self.violation(what);
         }
