@@ -277,8 +277,14 @@ fn body_then(bytes: &[u8]) -> Result<String, String> {
     Ok(first_word(&record.body))
 }
 
+/// The recorded name of a type.
 fn body_name(body: &Body) -> String {
-    first_word(body)
+    match first_word(body).as_str() {
+        "Incarnation" => "Life".to_owned(),
+        "SwitchStarted" => "Go".to_owned(),
+        "Removed" => "Gone".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 fn first_word(value: &impl std::fmt::Debug) -> String {
