@@ -1,4 +1,7 @@
 //! An entry of the history: time, event, change object, result.
+//!
+//! Programs read the [event](HistoryEntry::happened); the text of an entry is only for people. Daemons before the field
+//! `facts` wrote the facts only into the text: [`Facts::of_text`] is the only place that reads it.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,4 +45,197 @@ pub struct HistoryEntry {
     /// When the daemon learned of it, by the host's clock, if later: actions end by themselves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub heard_ns: Option<u64>,
+    /// The facts of the detail, for programs; absent from older daemons, and if the detail has no facts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub facts: Option<Facts>,
+}
+
+/// The facts in the detail of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// The generation that the event is about; of a rollback its target.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generation: Option<GenerationNumber>,
+    /// The operator of an order.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by: Option<String>,
+    /// The other change object of a lock: the requested object, the grantor or the holder.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub other: Option<CobId>,
+    /// A rollback by an order, which may come at any time; otherwise the switch policy or a cancel demands it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub ordered: bool,
+    /// The switch is now for all hosts.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub everywhere: bool,
+}
+
+/// What happened, with the facts that programs use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HistoryEvent<'e> {
+    /// The daemon has started.
+    Daemon,
+    /// A generation was prepared.
+    Prepare(Option<GenerationNumber>),
+    /// A prepared generation was discarded.
+    CallOff(GenerationNumber),
+    /// The final goal of the next `go`; or a new policy for the present switch.
+    Terms(Option<GenerationNumber>),
+    /// A switch to this generation has started, perhaps as a step to the final goal.
+    Go(Option<GenerationNumber>),
+    /// The rollback to this generation has started.
+    Return(Option<GenerationNumber>),
+    /// A rollback from this generation was decided; `ordered`: by an order, not by policy or a cancel.
+    Withdraw {
+        /// The abandoned generation.
+        from: Option<GenerationNumber>,
+        /// See [`Facts::ordered`].
+        ordered: bool,
+    },
+    /// The generation of the entry is active.
+    Activate,
+    /// The host has converged in this generation; without: the whole switch has ended.
+    Settled(Option<GenerationNumber>),
+    /// The order is only for some hosts, or is now for all.
+    Only {
+        /// It is for all hosts.
+        everywhere: bool,
+    },
+    /// The switch to this generation was cancelled.
+    Cancel(Option<GenerationNumber>),
+    /// A cancelled switch has another target.
+    Unhold,
+    /// The host was paused.
+    Pause,
+    /// The host continues.
+    Resume,
+    /// The switch can neither continue nor roll back; with the reason.
+    Stopped(&'e str),
+    /// A transition has started.
+    Start(&'e CobId),
+    /// An attempt of a transition has ended.
+    End(&'e CobId),
+    /// No further attempt starts by itself.
+    Failed(&'e CobId),
+    /// A failed change object starts again.
+    Retry(&'e CobId),
+    /// A check has found a state.
+    Check(&'e CobId),
+    /// A check has found that others have changed the state.
+    Drift(&'e CobId),
+    /// The change object has departed.
+    Gone(&'e CobId),
+    /// The change object is in a deadlock.
+    Stuck(&'e CobId),
+    /// A message about a lock of the change object, with the other change object.
+    Lock(LockEvent, &'e CobId, &'e str),
+    /// Another event.
+    Other,
+}
+
+/// A step of a state lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockEvent {
+    /// The change object requests a grant of the other.
+    Request,
+    /// It has received the grant.
+    Hold,
+    /// It has released the grant, or withdrawn the request.
+    Release,
+    /// It has given a grant to the other.
+    Grant,
+    /// The other has returned the grant.
+    Returned,
+}
+
+impl HistoryEntry {
+    /// What happened.
+    #[must_use]
+    pub fn happened(&self) -> HistoryEvent<'_> {
+        let from_text = if self.facts.is_none() { Facts::of_text(&self.event, &self.detail) } else { Read::default() };
+        let facts = self.facts.as_ref();
+        let generation = || facts.map_or(from_text.generation, |facts| facts.generation);
+        let lock = |event, cob| {
+            let other = facts.and_then(|facts| facts.other.as_ref()).map_or(from_text.other, CobId::as_str);
+            HistoryEvent::Lock(event, cob, other)
+        };
+        match (self.event.as_str(), &self.cob) {
+            ("daemon", None) => HistoryEvent::Daemon,
+            ("prepare", None) => HistoryEvent::Prepare(generation()),
+            ("call-off", None) => generation().map_or(HistoryEvent::Other, HistoryEvent::CallOff),
+            ("terms", None) => HistoryEvent::Terms(generation()),
+            ("go", None) => HistoryEvent::Go(generation()),
+            ("return", None) => HistoryEvent::Return(generation()),
+            ("withdraw", None) => HistoryEvent::Withdraw {
+                from: generation(),
+                ordered: facts.map_or(from_text.ordered, |facts| facts.ordered),
+            },
+            ("activate", None) => HistoryEvent::Activate,
+            ("settled", None) => HistoryEvent::Settled(generation()),
+            ("only", None) => {
+                HistoryEvent::Only { everywhere: facts.map_or(from_text.everywhere, |facts| facts.everywhere) }
+            }
+            ("cancel", None) => HistoryEvent::Cancel(generation()),
+            ("unhold", None) => HistoryEvent::Unhold,
+            ("pause", None) => HistoryEvent::Pause,
+            ("resume", None) => HistoryEvent::Resume,
+            ("stopped", None) => HistoryEvent::Stopped(&self.detail),
+            ("start", Some(cob)) => HistoryEvent::Start(cob),
+            ("end", Some(cob)) => HistoryEvent::End(cob),
+            ("failed", Some(cob)) => HistoryEvent::Failed(cob),
+            ("retry", Some(cob)) => HistoryEvent::Retry(cob),
+            ("check", Some(cob)) => HistoryEvent::Check(cob),
+            ("drift", Some(cob)) => HistoryEvent::Drift(cob),
+            ("gone", Some(cob)) => HistoryEvent::Gone(cob),
+            ("stuck", Some(cob)) => HistoryEvent::Stuck(cob),
+            ("request", Some(cob)) => lock(LockEvent::Request, cob),
+            ("hold", Some(cob)) => lock(LockEvent::Hold, cob),
+            ("release", Some(cob)) => lock(LockEvent::Release, cob),
+            ("grant", Some(cob)) => lock(LockEvent::Grant, cob),
+            ("returned", Some(cob)) => lock(LockEvent::Returned, cob),
+            _ => HistoryEvent::Other,
+        }
+    }
+
+    /// The operator of an order.
+    #[must_use]
+    pub fn author(&self) -> Option<&str> {
+        match &self.facts {
+            Some(facts) => facts.by.as_deref(),
+            None => Facts::of_text(&self.event, &self.detail).by,
+        }
+    }
+}
+
+/// The facts that a text of an older daemon contains.
+#[derive(Debug, Clone, Copy, Default)]
+struct Read<'t> {
+    generation: Option<GenerationNumber>,
+    by: Option<&'t str>,
+    other: &'t str,
+    ordered: bool,
+    everywhere: bool,
+}
+
+impl Facts {
+    /// Reads the facts in the detail of an older daemon: `to generation 8, by ann`, `from generation 8 to 7`,
+    /// `generation 8, back to 7: ordered by ann`, `for everybody`, `n2/app@up|on`, `to n2/app (1.7)`.
+    fn of_text<'t>(event: &str, detail: &'t str) -> Read<'t> {
+        let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().map(GenerationNumber);
+        let target = if event == "return" { detail.split_once(" to ") } else { detail.split_once("generation ") };
+        let why = detail.split_once(": ").and_then(|(_, why)| why.strip_prefix("ordered"));
+        let name = match event {
+            "grant" => detail.strip_prefix("to ").unwrap_or_default(),
+            "returned" => detail.strip_prefix("by ").unwrap_or_default(),
+            "request" => detail.rsplit_once('@').map_or(detail, |(of, _)| of),
+            _ => detail,
+        };
+        Read {
+            generation: target.and_then(|(_, rest)| number(rest)),
+            by: detail.strip_prefix("by ").or_else(|| detail.split_once(", by ").map(|(_, by)| by)),
+            other: name.split_once(" (").map_or(name, |(name, _)| name),
+            ordered: why.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ','])),
+            everywhere: detail.starts_with("for everybody"),
+        }
+    }
 }

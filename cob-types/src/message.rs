@@ -307,6 +307,9 @@ pub struct Withdrawn {
     /// Hash of the manifest of the generation that is rolled back, as in [`Going`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
+    /// The order was a cancel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancelled: bool,
 }
 
 /// The longest reason of a rollback that is kept, in bytes.

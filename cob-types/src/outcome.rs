@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::HistoryEntry;
 use crate::id::{CobId, GenerationNumber, HostName};
 use crate::words::list;
 
@@ -248,37 +247,6 @@ pub struct CobOutcome {
     /// The error of the last failed attempt.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub error: Box<str>,
-}
-
-/// The generation at the start of a text.
-fn leading_number(text: &str) -> Option<GenerationNumber> {
-    let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok().map(GenerationNumber)
-}
-
-impl HistoryEntry {
-    /// The generation of an event like `go` or `cancel`.
-    #[must_use]
-    pub fn about(&self) -> Option<GenerationNumber> {
-        let (_, rest) = self.detail.split_once("generation ")?;
-        leading_number(rest)
-    }
-
-    /// The goal of a `return`: `from generation 8 to 7`.
-    fn leads_to(&self) -> Option<GenerationNumber> {
-        let (_, rest) = self.detail.strip_prefix("from generation ")?.split_once(" to ")?;
-        leading_number(rest)
-    }
-
-    /// The operator of an order.
-    #[must_use]
-    pub fn author(&self) -> Option<&str> {
-        let from = match self.detail.strip_prefix("by ") {
-            Some(whole) => return Some(whole),
-            None => self.detail.find(", by ")?,
-        };
-        self.detail.get(from + ", by ".len()..)
-    }
 }
 
 /// Combines the reports of several hosts into switches, the oldest first. Parts with the same goal and touching times

@@ -3,49 +3,46 @@
 use cob_engine::record::{Body, Note, OrderRecord, Record};
 use cob_engine::switch::SwitchRecord;
 use cob_types::command_run::RunRecord;
-use cob_types::history::HistoryEntry;
+use cob_types::history::{Facts, HistoryEntry};
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::words::count;
-use cob_types::{CobId, HostName, Number, StateName};
+use cob_types::{CobId, GenerationNumber, HostName, Number, StateName};
 
 /// The history entries of a record; empty if it has no meaning for people.
 #[must_use]
 pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
-    let base = |event: &str| HistoryEntry {
+    let base = HistoryEntry {
         ts_ns: record.at.0,
         host: host.clone(),
         seq,
         lamport: record.lamport,
         generation: record.generation,
         cob: None,
-        event: event.to_owned(),
+        event: String::new(),
         from: None,
         to: None,
         attempt: None,
         ok: None,
         detail: String::new(),
         heard_ns: None,
+        facts: None,
     };
-    let of = |event: &str, cob: &CobId| HistoryEntry { cob: Some(cob.clone()), ..base(event) };
+    let of = |event: &str, cob: &CobId| told(of(&base, cob), event, String::new());
     let one = match &record.body {
         Body::Snapshot(_) | Body::Unknown { .. } | Body::Epoch(_) => return Vec::new(),
-        Body::Incarnation(life) => {
-            HistoryEntry { detail: format!("start {} of the daemon", life.start), ..base("daemon") }
+        Body::Incarnation(life) => told(base, "daemon", format!("start {} of the daemon", life.start)),
+        Body::SwitchStarted(generation) => about(base, "go", *generation, format!("to generation {generation}")),
+        Body::Activated(generation) => {
+            HistoryEntry { generation: *generation, ..told(base, "activate", String::new()) }
         }
-        Body::SwitchStarted(generation) => HistoryEntry { detail: format!("to generation {generation}"), ..base("go") },
-        Body::Activated(generation) => HistoryEntry { generation: *generation, ..base("activate") },
         Body::Removed { cob, state, .. } => HistoryEntry { to: Some(state.clone()), ..of("gone", cob) },
-        Body::Granted { cob, to, grant } => HistoryEntry {
-            to: Some(grant.state.clone()),
-            detail: if grant.failed {
-                format!("to {to} ({}), which has failed: no more tokens", number(grant.number))
-            } else {
-                format!("to {to} ({})", number(grant.number))
-            },
-            ..of("grant", cob)
-        },
+        Body::Granted { cob, to, grant } => {
+            let failed = if grant.failed { ", which has failed: no more tokens" } else { "" };
+            let detail = format!("to {to} ({}){failed}", number(grant.number));
+            HistoryEntry { to: Some(grant.state.clone()), ..lock(of("grant", cob), to, detail) }
+        }
         Body::Returned { cob, from, number: n } => {
-            HistoryEntry { detail: format!("by {from} ({})", number(*n)), ..of("returned", cob) }
+            lock(of("returned", cob), from, format!("by {from} ({})", number(*n)))
         }
         Body::Lapsed { cob, from, number: n } => HistoryEntry {
             detail: format!("the grant to {from} ({}): its host is not reachable, and the guard has fired", number(*n)),
@@ -68,22 +65,39 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
             ..of(if *drift { "drift" } else { "check" }, cob)
         },
         Body::Departed { cob } => of("final", cob),
-        Body::DeparturesAnnounced { cobs } => HistoryEntry { detail: names(cobs), ..base("told-final") },
-        Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
-        Body::Ordered(order) => ordered(base("order"), order),
-        Body::Note { cob, note } => noted(of("", cob), note),
+        Body::DeparturesAnnounced { cobs } => told(base, "told-final", names(cobs)),
+        Body::Settled(generation) => about(base, "settled", *generation, format!("generation {generation}")),
+        Body::Ordered(order) => ordered(base, order),
+        Body::Note { cob, note } => noted(self::of(&base, cob), note),
         // The `go` reports other targets.
         Body::Switch(SwitchRecord::Begun { to, left: None, terms, .. })
             if record.by.is_some() && terms.policy.is_default() =>
         {
-            HistoryEntry { detail: format!("to generation {to}"), ..base("terms") }
+            about(base, "terms", *to, format!("to generation {to}"))
         }
-        Body::Switch(step) => match of_switch(base("switch"), step) {
+        Body::Switch(step) => match of_switch(base, step) {
             Some(entry) => entry,
             None => return Vec::new(),
         },
     };
     vec![with_author(one, record.by.as_deref())]
+}
+
+fn told(base: HistoryEntry, event: &str, detail: String) -> HistoryEntry {
+    HistoryEntry { event: event.to_owned(), detail, ..base }
+}
+
+fn of(base: &HistoryEntry, cob: &CobId) -> HistoryEntry {
+    HistoryEntry { cob: Some(cob.clone()), ..base.clone() }
+}
+
+fn about(base: HistoryEntry, event: &str, generation: GenerationNumber, detail: String) -> HistoryEntry {
+    let facts = Some(Facts { generation: Some(generation), ..Facts::default() });
+    HistoryEntry { facts, ..told(base, event, detail) }
+}
+
+fn lock(base: HistoryEntry, other: &CobId, detail: String) -> HistoryEntry {
+    HistoryEntry { facts: Some(Facts { other: Some(other.clone()), ..Facts::default() }), detail, ..base }
 }
 
 /// The names of change objects, separated by blanks.
@@ -92,10 +106,12 @@ fn names(cobs: &[CobId]) -> String {
 }
 
 /// Adds the author of an order to its entry.
-fn with_author(entry: HistoryEntry, by: Option<&str>) -> HistoryEntry {
+fn with_author(mut entry: HistoryEntry, by: Option<&str>) -> HistoryEntry {
     let Some(by) = by else { return entry };
-    let detail = if entry.detail.is_empty() { format!("by {by}") } else { format!("{}, by {by}", entry.detail) };
-    HistoryEntry { detail, ..entry }
+    entry.detail.push_str(if entry.detail.is_empty() { "by " } else { ", by " });
+    entry.detail.push_str(by);
+    entry.facts.get_or_insert_default().by = Some(by.to_owned());
+    entry
 }
 
 #[expect(clippy::too_many_arguments, reason = "one record's fields, used in one place")]
@@ -123,119 +139,106 @@ fn ended(
 }
 
 fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
+    let of = |cob: &CobId, event: &str, detail: String| told(of(&base, cob), event, detail);
+    let plain = String::new;
     match order {
-        OrderRecord::Pause => HistoryEntry { event: "pause".to_owned(), ..base },
-        OrderRecord::Resume => HistoryEntry { event: "resume".to_owned(), ..base },
-        OrderRecord::Retry(cob) => HistoryEntry { event: "retry".to_owned(), cob: Some(cob.clone()), ..base },
-        OrderRecord::Prepare(generation) => {
-            HistoryEntry { event: "prepare".to_owned(), detail: format!("generation {generation}"), ..base }
+        OrderRecord::Pause => told(base, "pause", plain()),
+        OrderRecord::Resume => told(base, "resume", plain()),
+        OrderRecord::Retry(cob) => of(cob, "retry", plain()),
+        OrderRecord::Prepare(generation) => about(base, "prepare", *generation, format!("generation {generation}")),
+        OrderRecord::MarkRemoved(cob) => of(cob, "declare-final", plain()),
+        OrderRecord::Cancel(generation) => {
+            about(base, "cancel", *generation, format!("the switch to generation {generation}"))
         }
-        OrderRecord::MarkRemoved(cob) => {
-            HistoryEntry { event: "declare-final".to_owned(), cob: Some(cob.clone()), ..base }
-        }
-        OrderRecord::Cancel(generation) => HistoryEntry {
-            event: "cancel".to_owned(),
-            detail: format!("the switch to generation {generation}"),
-            ..base
-        },
-        OrderRecord::EndCancel => {
-            let detail = "the cancelled switch has another target".to_owned();
-            HistoryEntry { event: "unhold".to_owned(), detail, ..base }
-        }
-        OrderRecord::Discard(generation) => {
-            HistoryEntry { event: "call-off".to_owned(), detail: format!("generation {generation}"), ..base }
-        }
+        OrderRecord::EndCancel => told(base, "unhold", "the cancelled switch has another target".to_owned()),
+        OrderRecord::Discard(generation) => about(base, "call-off", *generation, format!("generation {generation}")),
         OrderRecord::Limit(at_most) => {
             let detail = at_most.map_or("none".to_owned(), |k| format!("{} at a time", count(k, "transition")));
-            HistoryEntry { event: "limit".to_owned(), detail, ..base }
+            told(base, "limit", detail)
         }
         OrderRecord::LimitBudget(budget, at_most) => {
-            let detail = at_most.map_or("none".to_owned(), |k| count(k, "token"));
-            HistoryEntry { event: "limit".to_owned(), cob: Some(budget.clone()), detail, ..base }
+            of(budget, "limit", at_most.map_or("none".to_owned(), |k| count(k, "token")))
         }
         OrderRecord::RaiseBudget(budget, tokens) => {
             let until = |k| format!("{} until the next generation", count(k, "token"));
-            let detail = tokens.map_or("as the model says".to_owned(), until);
-            HistoryEntry { event: "raise".to_owned(), cob: Some(budget.clone()), detail, ..base }
+            of(budget, "raise", tokens.map_or("as the model says".to_owned(), until))
         }
         OrderRecord::Stop(cob, stopped) => {
             let event = if stopped.restart { "ordered-restart" } else { "ordered-stop" };
             let until = stopped.until_boot.then(|| "until the next boot".to_owned());
-            let detail = stopped.with.as_ref().map(|with| format!("with {with}")).or(until).unwrap_or_default();
-            HistoryEntry { event: event.to_owned(), cob: Some(cob.clone()), detail, ..base }
+            of(cob, event, stopped.with.as_ref().map(|with| format!("with {with}")).or(until).unwrap_or_default())
         }
-        OrderRecord::Reboot => HistoryEntry { event: "reboot".to_owned(), ..base },
+        OrderRecord::Reboot => told(base, "reboot", plain()),
         OrderRecord::Run(RunRecord::Begun { run, line, user }) => {
             let user = user.as_ref().map(|user| format!(" as {user}")).unwrap_or_default();
-            HistoryEntry { event: "run".to_owned(), detail: format!("{run}{user}: {line}"), ..base }
+            told(base, "run", format!("{run}{user}: {line}"))
         }
-        OrderRecord::Run(RunRecord::Ended { run, end }) => HistoryEntry {
-            event: "run-ended".to_owned(),
-            ok: Some(end.is_success()),
-            detail: format!("{run}: {end}"),
-            ..base
-        },
-        OrderRecord::Start(cob) => HistoryEntry { event: "ordered-start".to_owned(), cob: Some(cob.clone()), ..base },
+        OrderRecord::Run(RunRecord::Ended { run, end }) => {
+            HistoryEntry { ok: Some(end.is_success()), ..told(base, "run-ended", format!("{run}: {end}")) }
+        }
+        OrderRecord::Start(cob) => of(cob, "ordered-start", plain()),
         OrderRecord::Only(hosts) => {
+            let everywhere = hosts.is_empty();
             let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();
-            let detail =
-                if names.is_empty() { "for everybody".to_owned() } else { format!("for {} alone", names.join(", ")) };
-            HistoryEntry { event: "only".to_owned(), detail, ..base }
+            let alone = || format!("for {} alone", names.join(", "));
+            let detail = if everywhere { "for everybody".to_owned() } else { alone() };
+            HistoryEntry { facts: Some(Facts { everywhere, ..Facts::default() }), ..told(base, "only", detail) }
         }
-        OrderRecord::Fence(host, _) => HistoryEntry { event: "fence".to_owned(), detail: host.to_string(), ..base },
+        OrderRecord::Fence(host, _) => told(base, "fence", host.to_string()),
         OrderRecord::Resolve { cob, path, choice } => {
-            let detail = path.as_ref().map_or_else(|| choice.clone(), |path| format!("{choice} in {path}"));
-            HistoryEntry { event: "resolve".to_owned(), cob: Some(cob.clone()), detail, ..base }
+            of(cob, "resolve", path.as_ref().map_or_else(|| choice.clone(), |path| format!("{choice} in {path}")))
         }
-        OrderRecord::Restore { cob, path, version } => {
-            let detail = format!("{path} as in version {version}");
-            HistoryEntry { event: "restore".to_owned(), cob: Some(cob.clone()), detail, ..base }
-        }
+        OrderRecord::Restore { cob, path, version } => of(cob, "restore", format!("{path} as in version {version}")),
     }
 }
 
 /// A step of a switch; absent if `go` and `activate` tell people the same.
 fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
-    let told = |event: &str, detail: String| Some(HistoryEntry { event: event.to_owned(), detail, ..base.clone() });
-    match step {
-        SwitchRecord::Begun { to, left: Some(left), .. } => told("return", format!("from generation {left} to {to}")),
-        SwitchRecord::Begun { to, terms, .. } if !terms.policy.is_default() => {
-            told("terms", format!("to generation {to}, {}", in_words(terms.policy)))
+    Some(match step {
+        SwitchRecord::Begun { to, left: Some(left), .. } => {
+            about(base, "return", *to, format!("from generation {left} to {to}"))
         }
-        SwitchRecord::Reterm(terms) => told("terms", in_words(terms.policy)),
+        SwitchRecord::Begun { to, terms, .. } if !terms.policy.is_default() => {
+            about(base, "terms", *to, format!("to generation {to}, {}", in_words(terms.policy)))
+        }
+        SwitchRecord::Reterm(terms) => told(base, "terms", in_words(terms.policy)),
         SwitchRecord::Guarded(guard) if guard.left_ms == guard.ms && guard.restarts == 0 => {
             let again = if guard.extended { ", extended: most hosts are reached" } else { "" };
-            told("guard", format!("{} ms to reach others{again}", guard.ms))
+            told(base, "guard", format!("{} ms to reach others{again}", guard.ms))
         }
         SwitchRecord::Begun { .. } | SwitchRecord::Guarded(_) | SwitchRecord::Parted(_) | SwitchRecord::Through(_) => {
-            None
+            return None;
         }
-        SwitchRecord::Confirmed => told("confirmed", "all required hosts are reached".to_owned()),
-        SwitchRecord::Made { cob, from, to } => Some(HistoryEntry {
-            event: "irreversible".to_owned(),
-            cob: Some(cob.clone()),
+        SwitchRecord::Confirmed => told(base, "confirmed", "all required hosts are reached".to_owned()),
+        SwitchRecord::Made { cob, from, to } => HistoryEntry {
             from: Some(from.clone()),
             to: Some(to.clone()),
-            ..base
-        }),
-        SwitchRecord::Settled => told("settled", String::new()),
+            ..told(of(&base, cob), "irreversible", String::new())
+        },
+        SwitchRecord::Settled => told(base, "settled", String::new()),
         SwitchRecord::Withdrawn(generation, withdrawal) => {
-            told("withdraw", format!("generation {generation}, back to {}: {}", withdrawal.to, withdrawal.why))
+            let detail = format!("generation {generation}, back to {}: {}", withdrawal.to, withdrawal.why);
+            let ordered = withdrawal.ordered && !withdrawal.cancelled;
+            let facts = Some(Facts { generation: Some(*generation), ordered, ..Facts::default() });
+            HistoryEntry { facts, ..told(base, "withdraw", detail) }
         }
-        SwitchRecord::Stopped { why } => told("stopped", why.clone()),
-        SwitchRecord::Reopened { by } => told("reopened", format!("asked by {by} in the switch")),
-        SwitchRecord::Quiet(true) => told("quiet", "the switch is not announced to other hosts any more".to_owned()),
-        SwitchRecord::Quiet(false) => told("spread", "the switch is announced to other hosts again".to_owned()),
+        SwitchRecord::Stopped { why } => told(base, "stopped", why.clone()),
+        SwitchRecord::Reopened { by } => told(base, "reopened", format!("asked by {by} in the switch")),
+        SwitchRecord::Quiet(true) => {
+            told(base, "quiet", "the switch is not announced to other hosts any more".to_owned())
+        }
+        SwitchRecord::Quiet(false) => told(base, "spread", "the switch is announced to other hosts again".to_owned()),
         SwitchRecord::Waiting(Some(waiting)) => {
             let detail = format!("the switch to generation {} waits for maintenance windows", waiting.generation);
-            told("window-wait", detail)
+            told(base, "window-wait", detail)
         }
-        SwitchRecord::Waiting(None) => told("window-wait-ended", "the order that waited is dropped".to_owned()),
+        SwitchRecord::Waiting(None) => told(base, "window-wait-ended", "the order that waited is dropped".to_owned()),
         SwitchRecord::IgnoresWindows(generation) => told(
+            base,
             "windows-ignored",
             format!("the switch to generation {generation} starts outside the maintenance windows"),
         ),
-    }
+    })
 }
 
 fn in_words(policy: SwitchPolicy) -> String {
@@ -249,40 +252,36 @@ fn in_words(policy: SwitchPolicy) -> String {
     }
 }
 
-fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
-    let with = |event: &str, to: Option<StateName>, detail: String| HistoryEntry {
-        event: event.to_owned(),
-        to,
-        detail,
-        ..of.clone()
-    };
+fn noted(base: HistoryEntry, note: &Note) -> HistoryEntry {
     match note {
         Note::Requested { of, set } => {
             let states: Vec<_> = set.iter().map(StateName::as_str).collect();
-            with("request", None, format!("{of}@{}", states.join("|")))
+            told(lock(base, of, String::new()), "request", format!("{of}@{}", states.join("|")))
         }
-        Note::Released { of } => with("release", None, of.to_string()),
-        Note::Holds { of, state } => with("hold", Some(state.clone()), of.to_string()),
-        Note::Recalled { from } => with("recall", None, format!("from {from}")),
-        Note::Lapsed { from } => with("lapsed", None, format!("told to {from}")),
+        Note::Released { of } => told(lock(base, of, String::new()), "release", of.to_string()),
+        Note::Holds { of, state } => {
+            HistoryEntry { to: Some(state.clone()), ..told(lock(base, of, String::new()), "hold", of.to_string()) }
+        }
+        Note::Recalled { from } => told(base, "recall", format!("from {from}")),
+        Note::Lapsed { from } => told(base, "lapsed", format!("told to {from}")),
         Note::Broken { of } => {
-            with("broken", None, format!("the grant of {of}: the objects that relied on it are checked"))
+            told(base, "broken", format!("the grant of {of}: the objects that relied on it are checked"))
         }
         Note::Stuck { circle, more } => {
             let names: Vec<_> = circle.iter().map(CobId::as_str).collect();
-            with("stuck", None, format!("{}{}", names.join(" -> "), if *more { " -> …" } else { "" }))
+            told(base, "stuck", format!("{}{}", names.join(" -> "), if *more { " -> …" } else { "" }))
         }
         Note::Chase { of, times } => {
-            with("chase", None, format!("asked {of} {} and withdrew it", count(*times, "time")))
+            told(base, "chase", format!("asked {of} {} and withdrew it", count(*times, "time")))
         }
         Note::Flap { state, times, because_of } => {
             let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
-            with("flap", None, format!("left {state} {}, now because of {why}", count(*times, "time")))
+            told(base, "flap", format!("left {state} {}, now because of {why}", count(*times, "time")))
         }
-        Note::Ordered => with("ordered", None, "goes by rank: a deadlock was found".to_owned()),
+        Note::Ordered => told(base, "ordered", "goes by rank: a deadlock was found".to_owned()),
         Note::Overdrawn { by, at_most } => {
             let why = "the holders of its tokens can't return before this transition";
-            with("overdrawn", None, format!("a token beyond {at_most} for {by}: {why}"))
+            told(base, "overdrawn", format!("a token beyond {at_most} for {by}: {why}"))
         }
     }
 }
@@ -299,8 +298,9 @@ fn locks(locks: &[cob_engine::record::HeldLock]) -> String {
 #[cfg(test)]
 mod tests {
     use cob_engine::Time;
+    use cob_engine::switch::Withdrawal;
+    use cob_types::codec;
     use cob_types::command_run::{RunEnd, RunExit, RunId};
-    use cob_types::{GenerationNumber, codec};
     use serde::Serialize;
 
     use super::*;
@@ -363,23 +363,47 @@ mod tests {
         }
     }
 
-    /// Outcomes of switches are computed from these texts.
     #[test]
-    fn what_an_order_is_about_and_whose_it_is_can_be_read_back() {
+    fn programs_read_the_same_from_facts_and_from_texts_of_older_daemons() {
         let host = HostName::new("n1").expect("a name");
         let eight = GenerationNumber(8);
-        let orders = [
+        let (cob, other) = (CobId::new("n1/db").expect("an id"), CobId::new("n2/app").expect("an id"));
+        let up = StateName::new("up").expect("a state");
+        let note = |note: Note| Body::Note { cob: cob.clone(), note };
+        let withdrawn = |ordered, cancelled, why: &str| {
+            let (to, round, why) = (GenerationNumber(7), 1, why.to_owned());
+            Body::Switch(SwitchRecord::Withdrawn(
+                eight,
+                Withdrawal { to, round, ordered, why, cancelled, heard: false },
+            ))
+        };
+        let bodies = [
             Body::SwitchStarted(eight),
             Body::Settled(eight),
             Body::Ordered(OrderRecord::Prepare(eight)),
             Body::Ordered(OrderRecord::Cancel(eight)),
             Body::Ordered(OrderRecord::Discard(eight)),
+            Body::Ordered(OrderRecord::Only([].into())),
+            Body::Ordered(OrderRecord::Only([host.clone()].into())),
+            withdrawn(true, false, "ordered by bob"),
+            withdrawn(true, true, "cancelled by bob"),
+            withdrawn(false, false, "n1/x has failed"),
+            note(Note::Released { of: other.clone() }),
+            note(Note::Holds { of: other.clone(), state: up.clone() }),
+            note(Note::Requested { of: other.clone(), set: vec![up] }),
+            Body::Returned { cob: cob.clone(), from: other.clone(), number: Number { start: 1, counter: 7 } },
         ];
-        for body in orders {
+        for body in bodies {
             let by = Some("alice (operate), for \"generation 9, by bob\"".to_owned());
+            let ordered = matches!(body, Body::Ordered(_) | Body::SwitchStarted(_) | Body::Settled(_));
+            let by = by.filter(|_| ordered);
             let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by: by.clone() };
             let entry = entry(&host, 1, &record).remove(0);
-            assert_eq!((entry.about(), entry.author()), (Some(eight), by.as_deref()), "{entry:?}");
+            let older = HistoryEntry { facts: None, ..entry.clone() };
+            assert!(entry.facts.is_some() && entry.happened() == older.happened(), "{entry:?}");
+            if ordered {
+                assert_eq!((entry.author(), older.author()), (by.as_deref(), by.as_deref()), "{entry:?}");
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{CobOutcome, Ended, HostOutcome, Later, SKEW_NS};
-use crate::history::HistoryEntry;
+use crate::history::{HistoryEntry, HistoryEvent};
 use crate::id::{CobId, GenerationNumber, StateName};
 
 /// How often later events of a host are reported.
@@ -38,18 +38,17 @@ impl Course {
     /// Reads the next entry of the history.
     pub fn note(&mut self, entry: &HistoryEntry) {
         let Self { all, open, goal, step, away, drifted } = self;
-        match (entry.event.as_str(), open.as_mut()) {
+        match (entry.happened(), open.as_mut()) {
             // It precedes the `go`.
-            ("terms", _) => *goal = entry.about().or(*goal),
-            ("return", on) => {
+            (HistoryEvent::Terms(to), _) => *goal = to.or(*goal),
+            (HistoryEvent::Return(to), on) => {
                 *goal = None;
                 // A return to the present step has no `go` of its own.
-                let (Some(at), Some(_)) = (step.take().filter(|at| entry.leads_to() == Some(*at)), on) else { return };
+                let (Some(at), Some(_)) = (step.take().filter(|at| to == Some(*at)), on) else { return };
                 all.extend(open.take().map(|before| closed(before, at, entry.ts_ns)));
                 *open = Some(begun(entry, at, Ended::UnderWay));
             }
-            ("go", on) => {
-                let Some(next) = entry.about() else { return };
+            (HistoryEvent::Go(Some(next)), on) => {
                 let to = goal.filter(|goal| *goal > next).unwrap_or(next);
                 *goal = Some(to).filter(|to| *to != next);
                 // A host that missed many generations activates several in turn: that is a single switch.
@@ -63,34 +62,36 @@ impl Course {
                 away.clear();
                 drifted.clear();
             }
-            ("call-off", _) => {
-                let Some(to) = entry.about() else { return };
+            (HistoryEvent::CallOff(to), _) => {
                 let ended_ns = Some(entry.ts_ns);
                 all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });
             }
-            ("activate", Some(switch)) if switch.to == entry.generation => switch.activated_ns = Some(entry.ts_ns),
-            ("settled", Some(switch)) if entry.about() == Some(switch.to) && switch.ended != Ended::Converged => {
+            (HistoryEvent::Activate, Some(switch)) if switch.to == entry.generation => {
+                switch.activated_ns = Some(entry.ts_ns);
+            }
+            (HistoryEvent::Settled(to), Some(switch)) if to == Some(switch.to) && switch.ended != Ended::Converged => {
                 (switch.ended, switch.ended_ns) = (Ended::Converged, Some(entry.ts_ns));
             }
-            ("only", open) => {
-                let Some(switch) = open.or_else(|| all.last_mut()) else { return };
-                if entry.detail.starts_with("for everybody") {
-                    switch.widened_ns = Some(entry.ts_ns);
-                } else {
-                    switch.alone = true;
-                }
-            }
+            (HistoryEvent::Only { everywhere }, open) => match open.or_else(|| all.last_mut()) {
+                Some(switch) if everywhere => switch.widened_ns = Some(entry.ts_ns),
+                Some(switch) => switch.alone = true,
+                None => {}
+            },
             // A switch that the policy or a cancel rolls back had not converged everywhere, but perhaps on this host.
-            ("withdraw", Some(switch)) if entry.about() == Some(switch.to) && !is_ordered(entry) => {
+            (HistoryEvent::Withdraw { from, ordered: false }, Some(switch)) if from == Some(switch.to) => {
                 std::mem::take(&mut switch.later).into_iter().for_each(|later| switch.absorb(later));
                 (switch.ended, switch.ended_ns) = (Ended::UnderWay, None);
             }
-            (_, Some(switch)) if switch.ended == Ended::Converged => note_later(switch, away, drifted, entry),
-            ("cancel", Some(switch)) if entry.about() == Some(switch.to) => {
+            (event, Some(switch)) if switch.ended == Ended::Converged => {
+                note_later(switch, away, drifted, entry, event);
+            }
+            (HistoryEvent::Cancel(to), Some(switch)) if to == Some(switch.to) => {
                 (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
             }
-            ("resume", Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
-            ("end" | "failed", Some(switch)) => note_move(Arc::make_mut(&mut switch.cobs), entry),
+            (HistoryEvent::Resume, Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
+            (HistoryEvent::End(cob) | HistoryEvent::Failed(cob), Some(switch)) => {
+                note_move(Arc::make_mut(&mut switch.cobs), cob, entry);
+            }
             _ => {}
         }
     }
@@ -147,12 +148,6 @@ fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcom
     }
 }
 
-/// Whether an operator ordered the rollback, which may happen any time: `generation 8, back to 7: ordered by ann`.
-fn is_ordered(withdraw: &HistoryEntry) -> bool {
-    let why = withdraw.detail.split_once(": ").and_then(|(_, why)| why.strip_prefix("ordered"));
-    why.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']))
-}
-
 /// Ends a switch because another began.
 fn closed(mut before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
     let ended = if next < before.to { Ended::RolledBack } else { Ended::Superseded };
@@ -178,22 +173,23 @@ fn note_later(
     away: &mut BTreeMap<CobId, StateName>,
     drifted: &mut BTreeSet<CobId>,
     entry: &HistoryEntry,
+    event: HistoryEvent<'_>,
 ) {
-    let Some(cob) = &entry.cob else { return };
-    match (entry.event.as_str(), &entry.from, &entry.to) {
-        ("drift", ..) if !away.contains_key(cob) => _ = drifted.insert(cob.clone()),
-        ("start", Some(from), _) if !drifted.contains(cob) => {
-            if !again(switch, entry.ts_ns) {
-                return;
+    match (event, &entry.from, &entry.to) {
+        (HistoryEvent::Drift(cob), ..) if !away.contains_key(cob) => _ = drifted.insert(cob.clone()),
+        (HistoryEvent::Start(cob), Some(from), _) if !drifted.contains(cob) => {
+            if again(switch, entry.ts_ns) {
+                away.entry(cob.clone()).or_insert_with(|| from.clone());
             }
-            away.entry(cob.clone()).or_insert_with(|| from.clone());
         }
-        ("end", _, Some(_)) if drifted.contains(cob) && entry.ok == Some(true) => _ = drifted.remove(cob),
-        ("end" | "failed", _, to) => {
-            let Some(home) = away.get(cob) else { return };
+        (HistoryEvent::End(cob), _, Some(_)) if drifted.contains(cob) && entry.ok == Some(true) => {
+            _ = drifted.remove(cob);
+        }
+        (HistoryEvent::End(cob) | HistoryEvent::Failed(cob), _, to) => {
+            let Some(preferred) = away.get(cob) else { return };
             let Some(later) = switch.later.last_mut() else { return };
-            note_move(&mut later.cobs, entry);
-            if entry.ok == Some(true) && to.as_ref() == Some(home) {
+            note_move(&mut later.cobs, cob, entry);
+            if entry.ok == Some(true) && to.as_ref() == Some(preferred) {
                 away.remove(cob);
                 if away.is_empty() {
                     (later.ended, later.ended_ns) = (Ended::Converged, Some(entry.ts_ns));
@@ -219,10 +215,9 @@ fn again(switch: &mut HostOutcome, at: u64) -> bool {
     true
 }
 
-fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, entry: &HistoryEntry) {
-    let Some(cob) = &entry.cob else { return };
+fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, cob: &CobId, entry: &HistoryEntry) {
     let of = cobs.entry(cob.clone()).or_default();
-    if entry.event == "failed" {
+    if matches!(entry.happened(), HistoryEvent::Failed(_)) {
         of.failed = true;
     } else if entry.ok == Some(true) {
         of.moves = of.moves.saturating_add(1);

@@ -1,6 +1,7 @@
 //! Outcomes of short histories.
 
 use super::*;
+use crate::history::HistoryEntry;
 use crate::id::StateName;
 
 fn name(text: &str) -> HostName {
@@ -34,6 +35,7 @@ fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
             attempt: None,
             detail,
             heard_ns: None,
+            facts: None,
         }
     };
     lines.iter().map(entry).collect()

@@ -121,5 +121,6 @@ pub(crate) fn entry(host: &str, seq: u64, lamport: u64, ts_ns: u64) -> HistoryEn
         ok: None,
         detail: String::new(),
         heard_ns: None,
+        facts: None,
     }
 }

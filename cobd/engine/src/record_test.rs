@@ -162,7 +162,8 @@ fn steps() -> Vec<SwitchRecord> {
     let terms = Terms { policy, round: 1, alone: false };
     let (from, to) = (GenerationNumber(7), GenerationNumber(8));
     let peers = [HostName::new("n2").expect("a name")].into();
-    let withdrawal = Withdrawal { to: from, round: 1, ordered: false, why: "w".to_owned() };
+    let withdrawal =
+        Withdrawal { to: from, round: 1, ordered: false, why: "w".to_owned(), cancelled: false, heard: false };
     vec![
         SwitchRecord::Begun { from, to, left: None, terms, peers },
         SwitchRecord::Reterm(terms),

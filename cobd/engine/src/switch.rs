@@ -135,7 +135,7 @@ pub struct RemovedHost {
 }
 
 /// Why a generation was abandoned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Withdrawal {
     /// The generation that the rollback leads to.
     pub to: GenerationNumber,
@@ -145,6 +145,12 @@ pub struct Withdrawal {
     pub ordered: bool,
     /// The reason, for people.
     pub why: String,
+    /// The order was a cancel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancelled: bool,
+    /// Another host has reported it, and is named in the reason.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heard: bool,
 }
 
 /// The stage of a switch.

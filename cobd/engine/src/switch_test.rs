@@ -20,7 +20,8 @@ fn begun(from: u64, to: u64, left: Option<u64>, terms: Terms) -> SwitchRecord {
 }
 
 fn withdrawn(round: u32, ordered: bool) -> SwitchRecord {
-    let withdrawal = Withdrawal { to: number(7), round, ordered, why: "n1/x gave up".to_owned() };
+    let withdrawal =
+        Withdrawal { to: number(7), round, ordered, why: "n1/x gave up".to_owned(), cancelled: false, heard: false };
     SwitchRecord::Withdrawn(number(8), withdrawal)
 }
 
@@ -201,7 +202,10 @@ fn nobody_is_told_of_what_was_cancelled_until_that_is_taken_back() {
     switch.apply(&begun(8, 9, None, terms(HOLD, 0)), NOW);
     assert!(switch.is_told());
     switch.apply(
-        &SwitchRecord::Withdrawn(number(9), Withdrawal { to: number(8), round: 0, ordered: true, why: String::new() }),
+        &SwitchRecord::Withdrawn(
+            number(9),
+            Withdrawal { to: number(8), round: 0, ordered: true, why: String::new(), cancelled: false, heard: false },
+        ),
         NOW,
     );
     assert!(!switch.is_told());
@@ -226,7 +230,8 @@ fn a_withdrawn_generation_is_gone_to_again_in_a_later_round_alone() {
 #[test]
 fn where_an_order_has_led_back_to_is_a_place_to_go_back_to() {
     let of = |left: u64, to: u64| {
-        let withdrawal = Withdrawal { to: number(to), round: 0, ordered: true, why: String::new() };
+        let withdrawal =
+            Withdrawal { to: number(to), round: 0, ordered: true, why: String::new(), cancelled: false, heard: false };
         SwitchRecord::Withdrawn(number(left), withdrawal)
     };
     let go = |from, to| begun(from, to, None, terms(HOLD, 0));

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use cob_engine::record::{Body, OrderRecord, Record};
+use cob_engine::switch::Withdrawal;
 use cob_engine::{Event, Order};
 use cob_types::switch::OnFailure;
 use cob_types::words::count;
@@ -175,7 +176,9 @@ impl Daemon {
         self.manifest_of(generation).map_err(|_| "it is not at hand")?;
         let to = self.way_back(generation).ok_or_else(|| format!("it names {NO_WAY_BACK}"))?;
         self.way_to(to).map_err(|error| error.to_string())?;
-        self.withdraw(generation, to, true, format!("cancelled by {who}"), Some(who));
+        let why = format!("cancelled by {who}");
+        let withdrawal = Withdrawal { to, ordered: true, why, cancelled: true, ..Withdrawal::default() };
+        self.withdraw(generation, withdrawal, Some(who));
         Ok(to)
     }
 

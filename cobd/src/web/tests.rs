@@ -57,6 +57,7 @@ fn entry(seq: u64) -> HistoryEntry {
         ok: None,
         detail: String::new(),
         heard_ns: None,
+        facts: None,
     }
 }
 

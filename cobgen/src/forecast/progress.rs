@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
 use super::plan::{Planned, SwitchPlan};
@@ -144,15 +144,16 @@ impl Progress {
     }
 
     /// Processes the next entry of the merged history.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
         self.stand(entry);
         // A switch before the plan's start generation became active is not the planned switch.
         if !self.is_from_there && entry.generation == plan.from && self.left.contains(&entry.host) {
             self.begin(plan);
         }
-        let leads = || entry.about().and_then(|to| left_over(plan, to));
-        match (entry.event.as_str(), &entry.cob, &entry.from, &entry.to) {
-            ("go", None, ..) if let Some(steps) = leads() => {
+        let leads = |to: Option<GenerationNumber>| to.and_then(|to| left_over(plan, to));
+        match entry.happened() {
+            HistoryEvent::Go(to) if let Some(steps) = leads(to) => {
                 if self.told.get(&entry.host).is_some_and(|before| *before <= steps) {
                     // The same switch again: earlier events do not count.
                     self.begin(plan);
@@ -166,19 +167,22 @@ impl Progress {
                 }
                 self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));
             }
-            ("go" | "return", None, ..) if self.told.contains_key(&entry.host) => {
+            HistoryEvent::Go(_) | HistoryEvent::Return(_) if self.told.contains_key(&entry.host) => {
                 self.left.insert(entry.host.clone());
                 let of_host = |cob: &CobId| cob.host_str() == entry.host.as_str();
                 for (_, at) in self.running.extract_if(.., |cob, _| of_host(cob)) {
                     fail(&mut self.made, at);
                 }
             }
-            ("settled", None, ..) if !plan.steps.is_empty() && entry.generation == plan.to => {
+            HistoryEvent::Settled(_) if !plan.steps.is_empty() && entry.generation == plan.to => {
                 self.settled.insert(entry.host.clone());
             }
-            ("start", Some(_), ..) if self.left.contains(&entry.host) => {}
+            HistoryEvent::Start(_) if self.left.contains(&entry.host) => {}
             // A host without `go` may start transitions that another host requests.
-            ("start", Some(cob), Some(from), Some(to)) if self.began.is_some() => {
+            HistoryEvent::Start(cob)
+                if self.began.is_some()
+                    && let (Some(from), Some(to)) = (&entry.from, &entry.to) =>
+            {
                 let next = self.next(plan, (cob, from, to), entry.generation);
                 match next {
                     // A further attempt belongs to the first attempt.
@@ -194,14 +198,14 @@ impl Progress {
                 self.between.remove(cob);
                 self.running.insert(cob.clone(), next);
             }
-            ("end", Some(cob), ..) if self.is_of_before(entry) => {
+            HistoryEvent::End(cob) if self.is_of_before(entry) => {
                 if let Some(at) = self.running.remove(cob).flatten() {
                     self.made[at] = Made::Not;
                     let step = &plan.transitions[at];
                     self.coming.entry((step.cob.clone(), step.to.clone())).or_default().push_front(at);
                 }
             }
-            ("end", Some(cob), ..) => match (self.running.get(cob).copied(), entry.ok) {
+            HistoryEvent::End(cob) => match (self.running.get(cob).copied(), entry.ok) {
                 (Some(at), Some(true)) => {
                     self.running.remove(cob);
                     self.last_end = self.last_end.max(entry.ts_ns);
@@ -221,7 +225,7 @@ impl Progress {
                 }
                 (None, _) => {}
             },
-            ("failed", Some(cob), ..) => {
+            HistoryEvent::Failed(cob) => {
                 if let Some(at) = self.running.get(cob) {
                     fail(&mut self.made, *at);
                 }
@@ -231,22 +235,14 @@ impl Progress {
     }
 
     /// Updates whether the host continues or stands still from here on.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     fn stand(&mut self, entry: &HistoryEntry) {
         let host = &entry.host;
-        match entry.event.as_str() {
-            "pause" => {
-                self.paused.insert(host.clone());
-            }
-            "cancel" => {
-                self.cancelled.insert(host.clone());
-            }
-            "resume" => {
-                self.paused.remove(host);
-                self.cancelled.remove(host);
-            }
-            "unhold" | "go" | "return" if entry.cob.is_none() => {
-                self.cancelled.remove(host);
-            }
+        match entry.happened() {
+            HistoryEvent::Pause => _ = self.paused.insert(host.clone()),
+            HistoryEvent::Cancel(_) => _ = self.cancelled.insert(host.clone()),
+            HistoryEvent::Resume => _ = (self.paused.remove(host), self.cancelled.remove(host)),
+            HistoryEvent::Unhold | HistoryEvent::Go(_) | HistoryEvent::Return(_) => _ = self.cancelled.remove(host),
             _ => {}
         }
     }

@@ -548,6 +548,7 @@ fn told(plan: &SwitchPlan, at: usize, event: &str, ms: u64, ok: Option<bool>) ->
         ok,
         detail: String::new(),
         heard_ns: None,
+        facts: None,
     }
 }
 

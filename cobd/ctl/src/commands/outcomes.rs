@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::outcome::{Ended, HostOutcome, OutcomeOf, SwitchOutcome, of_host, together};
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::{GenerationNumber, HostName};
@@ -265,7 +265,7 @@ async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Res
         if newest.len() < limit {
             return Ok(newest);
         }
-        if let Some(go) = newest.iter().rposition(|e| e.event == "go" && e.about() == Some(to)) {
+        if let Some(go) = newest.iter().rposition(|e| e.happened() == HistoryEvent::Go(Some(to))) {
             return Ok(newest.split_off(go));
         }
         limit *= NEWEST.1;

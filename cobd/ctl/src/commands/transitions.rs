@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
 use cob_types::{CobId, HostName, StateName};
 use serde_json::{Value, json};
 
@@ -143,29 +143,22 @@ enum Word {
 
 impl Messages {
     fn take(&mut self, entry: &HistoryEntry) {
-        let Some(cob) = &entry.cob else { return };
-        let other = |lead: &str| -> Option<CobId> {
-            let name = entry.detail.strip_prefix(lead)?;
-            let other = CobId::new(name.split_once(" (").map_or(name, |(name, _)| name)).ok()?;
-            (other.host_str() != cob.host_str()).then_some(other)
-        };
-        match entry.event.as_str() {
-            "grant" => self.sent(Word::Grant, cob, other("to "), entry.ts_ns),
-            "hold" => self.taken(Word::Grant, cob, other(""), entry.ts_ns),
-            "release" => self.sent(Word::Release, cob, other(""), entry.ts_ns),
-            "returned" => self.taken(Word::Release, cob, other("by "), entry.ts_ns),
-            _ => {}
+        let HistoryEvent::Lock(event, cob, other) = entry.happened() else { return };
+        let Some(other) = CobId::new(other).ok().filter(|other| other.host_str() != cob.host_str()) else { return };
+        match event {
+            LockEvent::Grant => self.sent(Word::Grant, cob, other, entry.ts_ns),
+            LockEvent::Hold => self.taken(Word::Grant, cob, other, entry.ts_ns),
+            LockEvent::Release => self.sent(Word::Release, cob, other, entry.ts_ns),
+            LockEvent::Returned => self.taken(Word::Release, cob, other, entry.ts_ns),
+            LockEvent::Request => {}
         }
     }
 
-    fn sent(&mut self, word: Word, by: &CobId, to: Option<CobId>, at: u64) {
-        if let Some(to) = to {
-            self.sent.insert((word, by.clone(), to), at);
-        }
+    fn sent(&mut self, word: Word, by: &CobId, to: CobId, at: u64) {
+        self.sent.insert((word, by.clone(), to), at);
     }
 
-    fn taken(&mut self, word: Word, by: &CobId, of: Option<CobId>, at: u64) {
-        let Some(of) = of else { return };
+    fn taken(&mut self, word: Word, by: &CobId, of: CobId, at: u64) {
         let way = (of.host(), by.host());
         if let Some(sent) = self.sent.remove(&(word, of.clone(), by.clone())) {
             let Ok(ns) = i64::try_from(i128::from(at) - i128::from(sent)) else { return };

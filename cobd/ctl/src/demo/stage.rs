@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cob_types::history::HistoryEntry;
+use cob_types::GenerationNumber;
+use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::status::ClusterStatus;
 
 use super::{LOOK, is_worth_asking, line};
@@ -224,13 +225,8 @@ impl Stage {
     pub(super) async fn what_happened(&self, screen: &mut Screen, generation: u64) -> Result<(), Failure> {
         let (_, text) = self.quietly(&["history", "--json"]).await;
         let entries: Vec<HistoryEntry> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
-        let word = format!("to generation {generation}");
-        let went = entries
-            .iter()
-            .filter(|e| e.event == "go" && e.detail.split(',').next() == Some(&word))
-            .map(|e| e.ts_ns)
-            .min()
-            .unwrap_or(0);
+        let go = HistoryEvent::Go(Some(GenerationNumber(generation)));
+        let went = entries.iter().filter(|e| e.happened() == go).map(|e| e.ts_ns).min().unwrap_or(0);
         let of = |e: &HistoryEntry| e.ts_ns >= went && matches!(e.event.as_str(), "start" | "end");
         let mut actions: Vec<HistoryEntry> = entries.into_iter().filter(of).collect();
         actions.sort_by_key(|e| e.ts_ns);

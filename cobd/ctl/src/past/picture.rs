@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 use serde::Serialize;
 
@@ -152,31 +152,32 @@ impl Folding {
 }
 
 impl Host {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     fn before(&mut self, entry: &HistoryEntry) {
         if entry.generation != GenerationNumber(0) && self.generation != Some(entry.generation) {
             self.came_from = self.generation.replace(entry.generation);
         }
-        match entry.event.as_str() {
-            "activate" => {
+        match entry.happened() {
+            HistoryEvent::Activate => {
                 self.switching_to = None;
                 self.doubt();
             }
-            "settled" => {
+            HistoryEvent::Settled(_) => {
                 self.stopped = None;
                 self.doubt();
             }
-            "go" => {
-                self.switching_to = entry.about();
+            HistoryEvent::Go(to) => {
+                self.switching_to = to;
                 (self.held, self.stopped) = (None, None);
             }
-            "stopped" => self.stopped = Some(entry.detail.clone()),
-            "withdraw" | "return" => self.stopped = None,
-            "pause" => self.paused = true,
-            "resume" => (self.paused, self.held) = (false, None),
-            "cancel" => self.held = entry.about(),
-            "unhold" => self.held = None,
+            HistoryEvent::Stopped(why) => self.stopped = Some(why.to_owned()),
+            HistoryEvent::Withdraw { .. } | HistoryEvent::Return(_) => self.stopped = None,
+            HistoryEvent::Pause => self.paused = true,
+            HistoryEvent::Resume => (self.paused, self.held) = (false, None),
+            HistoryEvent::Cancel(to) => self.held = to,
+            HistoryEvent::Unhold => self.held = None,
             // A restarted daemon has lost its pending requests.
-            "daemon" => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
+            HistoryEvent::Daemon => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
             _ => {}
         }
         if let Some(id) = &entry.cob {
@@ -193,7 +194,7 @@ impl Host {
         let Some(id) = &entry.cob else { return };
         // In a complete history an earlier entry is missing only if the object's generation was never activated.
         let whole = self.first.is_some_and(|(seq, _)| seq <= 1);
-        if entry.event == "gone" && whole && !self.cobs.contains_key(id) {
+        if matches!(entry.happened(), HistoryEvent::Gone(_)) && whole && !self.cobs.contains_key(id) {
             return;
         }
         // A change object of a later generation did not exist yet.
@@ -222,9 +223,10 @@ impl Host {
 }
 
 impl Cob {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     fn before(&mut self, entry: &HistoryEntry) {
-        match entry.event.as_str() {
-            "start" => {
+        match entry.happened() {
+            HistoryEvent::Start(_) => {
                 self.gone = false;
                 self.failed = false;
                 self.state.clone_from(&entry.from);
@@ -234,7 +236,7 @@ impl Cob {
                 // A change object in a transition has all its locks.
                 self.waits.clear();
             }
-            "end" => {
+            HistoryEvent::End(_) => {
                 self.waits.clear();
                 self.moving_to = None;
                 let done = entry.ok == Some(true);
@@ -242,44 +244,48 @@ impl Cob {
                 self.attempt = entry.attempt.filter(|_| !done);
                 self.since = Some(entry.ts_ns);
             }
-            "check" | "drift" => {
+            HistoryEvent::Check(_) | HistoryEvent::Drift(_) => {
                 self.gone = false;
                 if self.state != entry.to {
                     self.since = Some(entry.ts_ns);
                 }
                 self.state.clone_from(&entry.to);
             }
-            "failed" => self.failed = true,
-            "retry" => self.failed = false,
-            "gone" => *self = Self { gone: true, ..Self::default() },
-            "request" => {
-                let asked = Asked { what: entry.detail.clone(), doubtful: false };
-                self.waits.insert(asked_of(entry).to_owned(), asked);
+            HistoryEvent::Failed(_) => self.failed = true,
+            HistoryEvent::Retry(_) => self.failed = false,
+            HistoryEvent::Gone(_) => *self = Self { gone: true, ..Self::default() },
+            HistoryEvent::Lock(LockEvent::Request, _, of) => {
+                self.waits.insert(of.to_owned(), Asked { what: entry.detail.clone(), doubtful: false });
             }
-            "hold" | "release" => _ = self.waits.remove(&entry.detail),
+            HistoryEvent::Lock(LockEvent::Hold | LockEvent::Release, _, of) => _ = self.waits.remove(of),
             _ => {}
         }
     }
 
     /// Learns from a later entry: the first one may show the state before it.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     fn after(&mut self, entry: &HistoryEntry) {
-        match entry.event.as_str() {
-            "hold" => {
-                if let Some(asked) = self.waits.get_mut(&entry.detail) {
+        match entry.happened() {
+            HistoryEvent::Lock(LockEvent::Hold, _, of) => {
+                if let Some(asked) = self.waits.get_mut(of) {
                     asked.doubtful = false;
                 }
             }
-            "request" => _ = self.waits.extract_if(.., |of, asked| asked.doubtful && of == asked_of(entry)).count(),
-            "start" => self.waits.retain(|_, asked| !asked.doubtful),
+            HistoryEvent::Lock(LockEvent::Request, _, of) => {
+                _ = self.waits.extract_if(.., |asked_of, asked| asked.doubtful && asked_of == of).count();
+            }
+            HistoryEvent::Start(_) => {
+                self.waits.retain(|_, asked| !asked.doubtful);
+                if !self.later && self.state.is_none() && self.moving_to.is_none() {
+                    self.state.clone_from(&entry.from);
+                }
+                self.later = true;
+            }
+            HistoryEvent::End(_) | HistoryEvent::Check(_) | HistoryEvent::Drift(_) | HistoryEvent::Gone(_) => {
+                self.later = true;
+            }
             _ => {}
         }
-        if !matches!(entry.event.as_str(), "start" | "end" | "check" | "drift" | "gone") {
-            return;
-        }
-        if !self.later && self.state.is_none() && self.moving_to.is_none() && entry.event == "start" {
-            self.state.clone_from(&entry.from);
-        }
-        self.later = true;
     }
 
     fn picture(self, id: CobId, whole: bool) -> PastCob {
@@ -294,11 +300,6 @@ impl Cob {
             waits_for: self.waits.into_values().filter(|asked| !asked.doubtful).map(|asked| asked.what).collect(),
         }
     }
-}
-
-/// The change object that a `request` asks: the detail of the entry is `COB@STATE|STATE`.
-pub(super) fn asked_of(entry: &HistoryEntry) -> &str {
-    entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of)
 }
 
 /// A difference between two pictures.

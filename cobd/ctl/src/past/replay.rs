@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
-
-use super::picture::asked_of;
 
 /// A switch has ended when no work has started or ended for this time after the last host has activated.
 const QUIET_NS: u64 = 60_000_000_000;
@@ -63,29 +61,30 @@ impl Replay {
     }
 
     /// Takes the next entry of the merged history.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     pub fn take(&mut self, entry: HistoryEntry) {
         let place = self.taken;
         self.taken += 1;
         let part = self.hosts.entry(entry.host.clone()).or_default();
-        let here = || entry.about() == Some(self.generation);
-        match entry.event.as_str() {
-            "prepare" if here() && !part.on => part.prepared = Some((place, entry)),
-            "terms" if here() && !part.on => part.sets_out = Some((place, entry)),
+        let is_here = |to: Option<GenerationNumber>| to == Some(self.generation);
+        match entry.happened() {
+            HistoryEvent::Prepare(to) if is_here(to) && !part.on => part.prepared = Some((place, entry)),
+            HistoryEvent::Terms(to) if is_here(to) && !part.on => part.sets_out = Some((place, entry)),
             // Belongs to the next switch, before its `go`.
-            "terms" if !here() && entry.about().is_some() => {}
-            "go" if !part.on && (here() || part.sets_out.is_some()) => {
+            HistoryEvent::Terms(Some(to)) if to != self.generation => {}
+            HistoryEvent::Go(to) if !part.on && (is_here(to) || part.sets_out.is_some()) => {
                 part.on = true;
-                part.in_steps = !here();
+                part.in_steps = !is_here(to);
                 part.entries = part.prepared.take().into_iter().collect();
                 part.entries.extend(part.sets_out.take().filter(|_| part.in_steps));
                 part.entries.push((place, entry));
             }
-            "go" if part.on && part.in_steps => {
-                part.in_steps = !here();
+            HistoryEvent::Go(to) if part.on && part.in_steps => {
+                part.in_steps = !is_here(to);
                 part.entries.push((place, entry));
             }
-            "go" if !here() => part.on = false,
-            "return" if part.on => {
+            HistoryEvent::Go(to) if !is_here(to) => part.on = false,
+            HistoryEvent::Return(_) if part.on => {
                 part.in_steps = false;
                 part.entries.push((place, entry));
             }
@@ -97,7 +96,7 @@ impl Replay {
     /// The generations that take part in the switch: this one, and the active generations of hosts at their `go`.
     #[must_use]
     pub fn generations(&self) -> BTreeSet<GenerationNumber> {
-        let goes = self.hosts.values().flat_map(|part| &part.entries).filter(|(_, entry)| entry.event == "go");
+        let goes = self.hosts.values().flat_map(|part| &part.entries).filter(|(_, entry)| is_go(entry));
         goes.map(|(_, go)| go.generation).chain([self.generation]).collect()
     }
 
@@ -111,9 +110,9 @@ impl Replay {
         entries.sort_by_key(|(place, _)| *place);
         let mut entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
         if !all {
-            let others = |e: &HistoryEntry| e.event == "prepare" && e.about() != Some(self.generation);
             entries.truncate(end(&entries, self.generation, &over));
-            entries.retain(|entry| !others(entry));
+            let own = self.generation;
+            entries.retain(|e| !matches!(e.happened(), HistoryEvent::Prepare(to) if to != Some(own)));
         }
         let begin = entries.iter().map(|e| e.ts_ns).min().unwrap_or_default();
         let mut waiting = Waiting::default();
@@ -122,24 +121,40 @@ impl Replay {
     }
 }
 
+fn is_go(entry: &HistoryEntry) -> bool {
+    matches!(entry.happened(), HistoryEvent::Go(_))
+}
+
 /// How many of the entries belong to the switch itself: all entries of transitions, progress and rollback, up to the
 /// first quiet period of [`QUIET_NS`] after every host has activated; and entries of checks and locks, until every host
 /// has settled or has switched to another generation.
+#[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
 fn end(entries: &[HistoryEntry], generation: GenerationNumber, over: &BTreeMap<HostName, u64>) -> usize {
-    let activated = entries.iter().rposition(|e| e.event == "activate" && e.generation == generation);
-    let mut pending: BTreeSet<&HostName> = entries.iter().filter(|e| e.event == "go").map(|e| &e.host).collect();
+    let is_activated = |e: &HistoryEntry| e.happened() == HistoryEvent::Activate && e.generation == generation;
+    let activated = entries.iter().rposition(is_activated);
+    let mut pending: BTreeSet<&HostName> = entries.iter().filter(|e| is_go(e)).map(|e| &e.host).collect();
     let (mut end, mut last) = (0, 0);
     let mut running: BTreeSet<&CobId> = BTreeSet::new();
     for (at, entry) in entries.iter().enumerate() {
         let was_quiet = running.is_empty();
         let mut leads = true;
-        match entry.event.as_str() {
-            "start" => running.extend(&entry.cob),
-            "end" => running.retain(|cob| entry.cob.as_ref() != Some(*cob)),
-            "settled" => leads = entry.generation == generation && pending.remove(&entry.host),
-            "prepare" => leads = entry.about() == Some(generation),
-            "terms" | "go" | "activate" | "gone" | "failed" | "drift" | "stuck" | "cancel" | "resume" | "withdraw"
-            | "stopped" | "return" => {}
+        match entry.happened() {
+            HistoryEvent::Start(cob) => _ = running.insert(cob),
+            HistoryEvent::End(cob) => _ = running.remove(cob),
+            HistoryEvent::Settled(_) => leads = entry.generation == generation && pending.remove(&entry.host),
+            HistoryEvent::Prepare(to) => leads = to == Some(generation),
+            HistoryEvent::Terms(_)
+            | HistoryEvent::Go(_)
+            | HistoryEvent::Activate
+            | HistoryEvent::Gone(_)
+            | HistoryEvent::Failed(_)
+            | HistoryEvent::Drift(_)
+            | HistoryEvent::Stuck(_)
+            | HistoryEvent::Cancel(_)
+            | HistoryEvent::Resume
+            | HistoryEvent::Withdraw { .. }
+            | HistoryEvent::Stopped(_)
+            | HistoryEvent::Return(_) => {}
             _ => leads = false,
         }
         if leads || !pending.is_empty() {
@@ -172,56 +187,56 @@ struct Waiting {
 
 impl Waiting {
     /// Processes an entry, and returns the waits that it ended.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     fn before(&mut self, entry: &HistoryEntry) -> Vec<Waited> {
-        let mut waited = match (entry.event.as_str(), &entry.cob) {
-            ("go", _) => {
+        let mut waited = match entry.happened() {
+            HistoryEvent::Go(_) => {
                 self.leaving.insert(entry.host.clone(), (entry.ts_ns, Vec::new()));
                 return Vec::new();
             }
-            ("activate", _) => self.leaving.remove(&entry.host).map(|(_, left)| left).unwrap_or_default(),
-            ("gone", Some(cob)) => {
+            HistoryEvent::Activate => self.leaving.remove(&entry.host).map(|(_, left)| left).unwrap_or_default(),
+            HistoryEvent::Gone(cob) => {
                 if let Some((since, left)) = self.leaving.get_mut(&entry.host) {
                     left.push(Waited { of: format!("{cob} gone"), ns: entry.ts_ns.saturating_sub(*since) });
                 }
                 return Vec::new();
             }
-            ("start", Some(cob)) => {
+            HistoryEvent::Start(cob) => {
                 // A change object in a transition has all its locks: other requests are withdrawn without an entry.
                 self.asked.retain(|(asker, _), _| asker != cob);
                 self.got.remove(cob).unwrap_or_default()
             }
-            ("settled", _) => {
+            HistoryEvent::Settled(_) => {
                 self.asked.retain(|(asker, _), _| asker.host_str() != entry.host.as_str());
                 return Vec::new();
             }
-            (_, Some(cob)) => {
-                self.lock(cob, entry);
+            HistoryEvent::Lock(event, cob, of) => {
+                self.lock(event, (cob.clone(), of.to_owned()), entry);
                 return Vec::new();
             }
-            (_, None) => return Vec::new(),
+            _ => return Vec::new(),
         };
         waited.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.of.cmp(&b.of)));
         waited
     }
 
-    fn lock(&mut self, cob: &CobId, entry: &HistoryEntry) {
-        let pair = (cob.clone(), asked_of(entry).to_owned());
-        match entry.event.as_str() {
-            "request" => _ = self.asked.entry(pair).or_insert((entry.detail.clone(), entry.ts_ns)),
-            "hold" => {
+    fn lock(&mut self, event: LockEvent, pair: (CobId, String), entry: &HistoryEntry) {
+        match event {
+            LockEvent::Request => _ = self.asked.entry(pair).or_insert((entry.detail.clone(), entry.ts_ns)),
+            LockEvent::Hold => {
                 if let Some((of, since)) = self.asked.remove(&pair) {
                     let ns = entry.ts_ns.saturating_sub(since);
-                    self.got.entry(cob.clone()).or_default().push(Waited { of, ns });
+                    self.got.entry(pair.0).or_default().push(Waited { of, ns });
                 }
             }
-            "release" => {
+            LockEvent::Release => {
                 self.asked.remove(&pair);
                 let begins = format!("{}@", pair.1);
-                if let Some(got) = self.got.get_mut(cob) {
+                if let Some(got) = self.got.get_mut(&pair.0) {
                     got.retain(|waited| !waited.of.starts_with(&begins));
                 }
             }
-            _ => {}
+            LockEvent::Grant | LockEvent::Returned => {}
         }
     }
 }

@@ -97,6 +97,7 @@ pub(crate) fn entry(host: &str, seq: u64, lamport: u64) -> HistoryEntry {
         ok: None,
         detail: String::new(),
         heard_ns: None,
+        facts: None,
     }
 }
 

@@ -74,7 +74,8 @@ fn a_journal_with_numbers_that_can_not_be_is_taken_up_with_others() {
     let mut durable = Durable { lamport: u64::MAX - 1, epoch: u64::MAX, ..Durable::default() };
     let terms = Terms { round: u32::MAX, ..Terms::default() };
     let (from, to) = (GenerationNumber(1), GenerationNumber(2));
-    let withdrawal = Withdrawal { to: from, round: u32::MAX, ordered: true, why: String::new() };
+    let withdrawal =
+        Withdrawal { to: from, round: u32::MAX, ordered: true, why: String::new(), cancelled: false, heard: false };
     durable.switching.apply(&SwitchRecord::Withdrawn(to, withdrawal), Time(1));
     let begun = SwitchRecord::Begun { from: to, to: from, left: Some(to), terms, peers: Default::default() };
     durable.switching.apply(&begun, Time(1));

@@ -235,7 +235,7 @@ impl SwitchWatch {
     }
 
     /// The announcement of this host about its switch.
-    fn stance(&self, manifest: impl Fn(GenerationNumber) -> Option<BlobHash>) -> Option<Item> {
+    fn stance(&self, own: &HostName, manifest: impl Fn(GenerationNumber) -> Option<BlobHash>) -> Option<Item> {
         let current = self.state.current.as_ref()?;
         let Terms { policy, round, alone } = current.terms;
         let Some((left, withdrawal)) = self.state.returned() else {
@@ -243,13 +243,15 @@ impl SwitchWatch {
             return self.state.is_told().then_some(Item::Going(going));
         };
         // A host that switches alone may still find a failure that concerns all hosts.
-        (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal, manifest(left)))
+        (!alone || !withdrawal.ordered).then(|| told_withdrawal(own, left, withdrawal, manifest(left)))
     }
 }
 
-fn told_withdrawal(generation: GenerationNumber, withdrawal: &Withdrawal, manifest: Option<BlobHash>) -> Item {
-    let Withdrawal { to, round, ordered, why } = withdrawal.clone();
-    Item::Withdrawn(Withdrawn { generation, to, round, ordered, why, manifest })
+/// The announcement of a rollback by the host `own`, which the reason names if the host was the first.
+fn told_withdrawal(own: &HostName, generation: GenerationNumber, of: &Withdrawal, manifest: Option<BlobHash>) -> Item {
+    let Withdrawal { to, round, ordered, why, cancelled, heard } = of.clone();
+    let why = if heard { why } else { short(format!("{why} (told by {own})")) };
+    Item::Withdrawn(Withdrawn { generation, to, round, ordered, why, manifest, cancelled })
 }
 
 /// Start of a switch.
@@ -312,7 +314,7 @@ impl Daemon {
             // An order for an older generation rolls back the newer generation.
             let why = who.map_or_else(|| "ordered".to_owned(), |who| format!("ordered by {who}"));
             let round = self.switch.state.current.as_ref().filter(|c| c.to == left).map_or(0, |c| c.terms.round);
-            let withdrawal = Withdrawal { to, round, ordered: true, why: short(why) };
+            let withdrawal = Withdrawal { to, round, ordered: true, why: short(why), ..Withdrawal::default() };
             self.note_switch(SwitchRecord::Withdrawn(left, withdrawal), None);
         }
         let guarded = left.is_none() && terms.policy.guard_ms.is_some();
@@ -471,7 +473,7 @@ impl Daemon {
             return self.prepare(self.way_named(left, target), Asked { who, reply });
         }
         let why = format!("ordered by {who}");
-        self.withdraw(left, target, true, why, Some(&who));
+        self.withdraw(left, Withdrawal { to: target, ordered: true, why, ..Withdrawal::default() }, Some(&who));
         let done = Done::new(true, format!("rollback from generation {left} to {target}"));
         self.turn.answers.push((reply, Ok(Done { generation: Some(target), ..done })));
     }
@@ -508,14 +510,8 @@ impl Daemon {
     }
 
     /// Records a rollback; its steps follow at the end of the tick.
-    pub(in crate::daemon) fn withdraw(
-        &mut self,
-        left: GenerationNumber,
-        to: GenerationNumber,
-        ordered: bool,
-        why: String,
-        who: Option<&str>,
-    ) {
+    pub(in crate::daemon) fn withdraw(&mut self, left: GenerationNumber, withdrawal: Withdrawal, who: Option<&str>) {
+        let Withdrawal { to, why, .. } = &withdrawal;
         let current = self.switch.state.current.as_ref().filter(|c| c.to == left && c.left.is_none());
         let round = current.map_or_else(|| self.switch.state.round_of_order(left), |c| c.terms.round);
         warn!(generation = %left, %to, why, "withdrawn");
@@ -525,7 +521,7 @@ impl Daemon {
             let terms = Terms { round, ..Terms::default() };
             self.note_switch(SwitchRecord::Begun { from, to: left, left: None, terms, peers: BTreeSet::new() }, None);
         }
-        let withdrawal = Withdrawal { to, round, ordered, why: short(why) };
+        let withdrawal = Withdrawal { round, why: short(withdrawal.why), ..withdrawal };
         self.note_switch(SwitchRecord::Withdrawn(left, withdrawal), who);
         self.switch.guard = None;
     }

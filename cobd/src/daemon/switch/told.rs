@@ -2,7 +2,7 @@
 
 use cob_engine::Time;
 use cob_engine::record::Body;
-use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms};
+use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_types::message::{Going, Withdrawn};
 use cob_types::status::{MadeTransition, SwitchStage, SwitchStatus};
@@ -40,7 +40,9 @@ fn tells_rest_after(own: usize, count: usize) -> Span {
 impl Daemon {
     /// Announces the switch of this host to another host.
     pub(in crate::daemon) fn tell_switch(&mut self, host: &HostName) {
-        if let Some(item) = self.switch.stance(|generation| self.generations.manifest_known(generation)) {
+        if let Some(item) =
+            self.switch.stance(&self.config.host, |generation| self.generations.manifest_known(generation))
+        {
             self.turn.effects.send.push((host.clone(), item));
         }
     }
@@ -83,7 +85,8 @@ impl Daemon {
             return;
         }
         if let Some(withdrawal) = self.switch.state.withdrawn.get(&generation).filter(|w| w.round >= round) {
-            let item = told_withdrawal(generation, withdrawal, self.generations.manifest_known(generation));
+            let item =
+                told_withdrawal(&self.config.host, generation, withdrawal, self.generations.manifest_known(generation));
             self.turn.effects.send.push((host.clone(), item));
             return;
         }
@@ -163,7 +166,7 @@ impl Daemon {
     }
 
     fn heard_withdrawn(&mut self, host: &HostName, withdrawn: Withdrawn) {
-        let Withdrawn { generation, to, round, ordered, why, manifest } = withdrawn;
+        let Withdrawn { generation, to, round, ordered, why, manifest, cancelled } = withdrawn;
         if self.is_told_of_another(host, Wanted { generation, manifest }) {
             return;
         }
@@ -182,8 +185,8 @@ impl Daemon {
                 warn!(%generation, %to, by = %host, "a rollback is not followed: no manifest names its target{more}");
             });
         }
-        let why = if why.contains(" (told by ") { why } else { format!("{why} (told by {host})") };
-        self.withdraw(generation, to, ordered, why, None);
+        // The announcement names the host that was the first.
+        self.withdraw(generation, Withdrawal { to, round, ordered, why, cancelled, heard: true }, None);
     }
 
     /// The target of the present or last forward switch.

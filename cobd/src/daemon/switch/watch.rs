@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cob_engine::event::{Event, Order};
 use cob_engine::guard::{GuardTimer, Heard, Judgement};
-use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord};
+use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord, Withdrawal};
 use cob_engine::{Time, time::Span};
 use cob_types::status::IN_CONFLICT;
 use cob_types::words::count;
@@ -205,7 +205,7 @@ impl Daemon {
     fn withdraw_by_policy(&mut self, why: String) {
         let Some(left) = self.current_goal() else { return };
         match self.way_back(left) {
-            Some(to) => self.withdraw(left, to, false, why, None),
+            Some(to) => self.withdraw(left, Withdrawal { to, why, ..Withdrawal::default() }, None),
             None => {
                 error!(generation = %left, why, "it names {NO_WAY_BACK}: it can't be rolled back");
                 let why = format!("{why}; generation {left} names {NO_WAY_BACK}");

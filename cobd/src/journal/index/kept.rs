@@ -50,7 +50,7 @@ impl Class {
 pub(super) fn class_of(entry: &HistoryEntry) -> Option<Class> {
     let is_of = |events: &[&str]| events.contains(&entry.event.as_str());
     // Other hosts cause later switch attempts without an operator of this host.
-    let anonymous = entry.event == "terms" && !entry.detail.contains("by ");
+    let anonymous = entry.event == "terms" && entry.author().is_none();
     if is_of(&ORDERS) && !anonymous {
         Some(Class::Order)
     } else if is_of(&SWITCHES) {

@@ -20,6 +20,7 @@ fn entry(seq: u64, cob: Option<&str>, event: &str) -> HistoryEntry {
         ok: None,
         detail: String::new(),
         heard_ns: None,
+        facts: None,
     }
 }
 
