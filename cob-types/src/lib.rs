@@ -23,6 +23,7 @@ pub mod kind;
 pub mod link;
 pub mod log;
 pub mod maintenance;
+pub mod manager_status;
 pub mod message;
 pub mod outcome;
 mod outline;

@@ -399,6 +399,71 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     files.filter(|link| !link.is_empty() && !link.contains("://") && !link.contains(' '))
 }
 
+/// Texts of other programs that our programs read, with the program; and texts of earlier versions of COB, which had no
+/// typed field.
+const FOREIGN: [(&str, &str); 21] = [
+    ("Host key verification failed", "ssh"),
+    ("Permission denied", "ssh"),
+    (" at line ", "serde_json"),
+    ("unknown field", "serde_json, in refusals of cobd without `code`"),
+    ("could not acquire lock", "sled"),
+    ("no packages found", "dpkg-query"),
+    ("Device or resource busy", "dpkg"),
+    ("unmet dependencies:", "apt-get"),
+    ("dpkg: error processing ", "dpkg"),
+    ("is not installed", "rpm"),
+    ("Operation aborted", "dnf"),
+    ("nothing provides", "dnf"),
+    ("conflicting requests", "dnf"),
+    ("failed to stat", "libgit2"),
+    ("invalid name", "libgit2"),
+    ("-----BEGIN AGE ENCRYPTED FILE-----", "age"),
+    ("nesting limit", "the YAML parser"),
+    ("recursion limit", "the YAML parser"),
+    ("unknown anchor", "the YAML parser"),
+    ("for everybody", "cobd without `facts`"),
+    ("no route leads from ", "cobd, whose refusal has no typed reason"),
+];
+
+/// The text in which a line of code searches for a sentence: a literal with two words or more.
+fn parsed_sentence(code: &str) -> Option<&str> {
+    const READERS: [&str; 9] = [
+        "contains",
+        "starts_with",
+        "ends_with",
+        "strip_prefix",
+        "strip_suffix",
+        "split_once",
+        "rsplit_once",
+        "find",
+        "split",
+    ];
+    let is_sentence = |text: &&str| {
+        let words = text.split(' ').filter(|w| w.chars().filter(char::is_ascii_alphabetic).count() > 1);
+        words.count() > 1
+    };
+    READERS.iter().find_map(|reader| {
+        let call = format!(".{reader}(\"");
+        code.split(call.as_str()).skip(1).filter_map(|rest| rest.split('"').next()).find(is_sentence)
+    })
+}
+
+/// Programs exchange typed data; a text for people may change at any time.
+#[test]
+fn no_program_reads_our_own_sentences() {
+    let mut faults = Vec::new();
+    for text in texts().iter().filter(|t| t.is_rust() && !t.is_test()) {
+        let tests = text.text.lines().position(|line| line == "#[cfg(test)]").unwrap_or(usize::MAX);
+        for (line, code) in text.code().take_while(|(line, _)| *line <= tests) {
+            let own = parsed_sentence(code).filter(|read| FOREIGN.iter().all(|(known, _)| known != read));
+            if let Some(read) = own {
+                faults.push(text.at(line, &format!("{read:?} is a text for people: programs read typed data")));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
 #[test]
 fn every_crate_goes_by_the_workspaces_lints() {
     let texts = texts();
@@ -417,6 +482,8 @@ fn the_rules_find_what_they_are_for() {
     assert_eq!(public_type("pub(crate) struct Task;"), None);
     assert!(counts_by_hand("format!(\"{n} hosts\")") && counts_by_hand("(\"{} change objects;\", n)"));
     assert!(!counts_by_hand("count(n, \"host\")") && !counts_by_hand("\"more than {MAX} hosts\""));
+    assert_eq!(parsed_sentence("if why.contains(\" (told by \") {"), Some(" (told by "));
+    assert_eq!(parsed_sentence("text.strip_prefix(\"remove \"), say(\"two words\")"), None);
     assert_eq!(words_of("LockNeeds"), ["Lock", "Needs"]);
     let line = "[a](x.md#y), [b](#z), [c](http://x/y.md) and [`d`](../w)";
     assert_eq!(links(line).collect::<Vec<_>>(), ["x.md", "../w"]);

@@ -306,6 +306,9 @@ pub struct ActionStatus {
     /// It runs with the content of an earlier generation; the active generation's content follows when it has ended.
     #[serde(default, skip_serializing_if = "is_false")]
     pub earlier_content: bool,
+    /// It failed because of a conflict that a person has to decide, filled in by the daemon.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub conflict: bool,
 }
 
 /// The text about an action with [earlier content](ActionStatus::earlier_content).

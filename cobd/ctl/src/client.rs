@@ -14,7 +14,7 @@ use cob_trust::tls::{self, Identity, OtherKey};
 use cob_types::command_run::RunOrder;
 use cob_types::words::form;
 use cob_types::{HostName, PublicKey};
-use cobd::web::{Done, MEANT_FOR, RefusalBody, StatusOf};
+use cobd::web::{Done, MEANT_FOR, RefusalBody, RefusalCode, StatusOf};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -137,6 +137,8 @@ pub enum AskError {
         error: String,
         /// A hint for the operator.
         hint: String,
+        /// The reason, for programs; absent from daemons of earlier versions.
+        code: Option<RefusalCode>,
     },
 }
 
@@ -180,7 +182,14 @@ impl AskError {
 
     /// Whether a daemon says that the order is for another host.
     fn is_of_another_host(&self) -> bool {
-        matches!(self, AskError::Refused { status: 409, error, .. } if error.ends_with(": nothing was done"))
+        matches!(self, AskError::Refused { code: Some(RefusalCode::OtherHost), .. })
+    }
+
+    /// Whether a daemon may have refused a field that its version does not know.
+    pub(crate) fn is_misfit(&self) -> bool {
+        let AskError::Refused { status, error, code, .. } = self else { return false };
+        // A daemon without codes passes the parser's error on.
+        code.map_or_else(|| *status == 400 && error.contains("unknown field"), |code| code == RefusalCode::Misfit)
     }
 
     /// Whether a daemon says that the named object does not exist.
@@ -643,8 +652,8 @@ async fn whole(at: &Endpoint, response: Response<Incoming>) -> Result<Bytes, Ask
         return Ok(bytes);
     }
     match serde_json::from_slice::<RefusalBody>(&bytes) {
-        Ok(said) => {
-            Err(AskError::Refused { status: status.as_u16(), error: clean(&said.error), hint: clean(&said.hint) })
+        Ok(RefusalBody { error, hint, code }) => {
+            Err(AskError::Refused { status: status.as_u16(), error: clean(&error), hint: clean(&hint), code })
         }
         Err(_) => Err(not_understood(at, &format!("the answer {status}"))),
     }

@@ -75,6 +75,7 @@ pub(crate) fn moving(cob: &str, from: &str, to: &str) -> CobStatus {
             error: String::new(),
             last_line: "waiting for port 5432".to_owned(),
             earlier_content: false,
+            conflict: false,
         }),
         ..waiting(cob, from, to, vec![])
     }
@@ -93,6 +94,7 @@ pub(crate) fn failed(cob: &str, from: &str, to: &str) -> CobStatus {
             error: "exit status 1".to_owned(),
             last_line: "port 5432 is taken".to_owned(),
             earlier_content: false,
+            conflict: false,
         }),
         ..waiting(cob, from, to, vec![Wait::Failed])
     }

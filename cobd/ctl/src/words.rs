@@ -251,7 +251,7 @@ pub fn phase(cob: &CobStatus) -> &'static str {
 #[must_use]
 pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     let told = |w: &Wait| {
-        let met = cob.action.as_ref().is_some_and(|action| action.error.contains("`cobctl resolve`"));
+        let met = cob.action.as_ref().is_some_and(|action| action.conflict);
         let decision = matches!(w, Wait::NoRoute { .. }) && cob.is_in_conflict() || matches!(w, Wait::Failed) && met;
         if decision { format!("a decision: `cobctl resolve {}`", cob.id) } else { wait(w, now_ns) }
     };

@@ -4,6 +4,9 @@ use std::io;
 
 use crate::path::{PathError, TreePath};
 
+/// The start of the error of a conflict, which a person has to decide.
+pub const DECISION: &str = "`cobctl diff` shows both sides, `cobctl resolve` decides";
+
 /// The reason why a file tree could not be checked, applied or retired.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
@@ -83,7 +86,7 @@ pub enum FilesError {
         path: TreePath,
     },
     /// The two sides of a merge exclude each other.
-    #[error("`cobctl diff` shows both sides, `cobctl resolve` decides: {}", list(.0))]
+    #[error("{DECISION}: {}", list(.0))]
     Conflict(Vec<Conflict>),
     /// The store of versions failed.
     #[error("the store of files at {path}: {what}; no file on the host was changed")]

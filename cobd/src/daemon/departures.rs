@@ -92,6 +92,7 @@ impl Going {
             error: progress.error.clone(),
             last_line: String::new(),
             earlier_content: false,
+            conflict: false,
         };
         CobStatus {
             id: self.departure.cob().clone(),

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cob_depot::DepotError;
+use cob_types::manager_status;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -46,10 +47,10 @@ pub(super) async fn address(config: &Config, generations: &Generations) -> Resul
         };
         let is_new = said.as_ref().is_none_or(|(at, before)| *before != what || at.elapsed() >= SAY_EVERY);
         if is_new {
-            warn!("the daemon waits for its first generation: {what}");
+            warn!("the daemon {}", manager_status::waits(&what));
             said = Some((Instant::now(), what.clone()));
         }
-        manager.waits(&format!("waits for its first generation: {what}"), is_new);
+        manager.waits(&manager_status::waits(&what), is_new);
         sleep(LOOK_EVERY).await;
     }
 }

@@ -1,6 +1,7 @@
 //! The reports of the daemon about itself.
 
 use cob_engine::ActiveObjects;
+use cob_types::manager_status::{CONVERGED, NO_GENERATION};
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters, PeerStatus};
 use cob_types::{CobId, GenerationNumber};
@@ -118,11 +119,11 @@ impl Daemon {
             let state = match (engine.is_paused(), converged) {
                 (true, _) if engine.cancelled().is_some() => "held",
                 (true, _) => "paused",
-                (false, true) => "converged",
+                (false, true) => CONVERGED,
                 (false, false) => "converging",
             };
             if !has_one {
-                return format!("no generation yet, {up} of {} peers linked", peers.len());
+                return format!("{NO_GENERATION}, {up} of {} peers linked", peers.len());
             }
             format!("generation {}, {state}, {up} of {} peers linked", engine.generation(), peers.len())
         });
@@ -156,7 +157,8 @@ impl Daemon {
     /// Adds the data that the engine lacks.
     fn add_more(&self, status: &mut CobStatus) {
         status.drift = self.kinds.drift(&status.id);
-        let Some(ActionStatus { last_line, .. }) = status.action.as_mut() else { return };
+        let Some(ActionStatus { last_line, error, conflict, .. }) = status.action.as_mut() else { return };
+        *conflict = error.contains(cob_files::DECISION);
         let output = self.output(&status.id).unwrap_or_default();
         last_line.clear();
         last_line.push_str(output.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default());

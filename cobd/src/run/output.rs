@@ -64,7 +64,8 @@ impl OutputFile {
 
     /// For file systems without holes: cuts off all bytes after the head.
     fn cut(&mut self) {
-        let cut = self.file.set_len(HEAD).and_then(|()| self.file.write_all(b"\n[... output left out ...]\n"));
+        let note = format!("{NOTE}{UNCOUNTED}\n");
+        let cut = self.file.set_len(HEAD).and_then(|()| self.file.write_all(note.as_bytes()));
         // Best effort: the next call tries again.
         drop(cut);
     }
@@ -110,6 +111,11 @@ impl OutputFile {
         drop(compact());
     }
 }
+
+/// The note in a file whose middle was left out: its start, and its end with or without the number of bytes.
+const NOTE: &str = "\n[... ";
+const COUNTED: &str = " bytes left out ...]";
+const UNCOUNTED: &str = "output left out ...]";
 
 /// The layout of a service's output file, whose middle may have been left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,19 +182,19 @@ pub(crate) fn half_character(bytes: &[u8]) -> usize {
 
 /// The note for this many bytes left out.
 pub(crate) fn left_out(bytes: u64) -> String {
-    format!("\n[... {bytes} bytes left out ...]\n")
+    format!("{NOTE}{bytes}{COUNTED}\n")
 }
 
 /// The number of bytes in a note, and its length.
 fn read_note(text: &[u8]) -> Option<(u64, u64)> {
-    let line = text.strip_prefix(b"\n[... ")?;
+    let line = text.strip_prefix(NOTE.as_bytes())?;
     let end = line.iter().position(|b| *b == b'\n')?;
     let words = std::str::from_utf8(&line[..end]).ok()?;
-    let note = ("\n[... ".len() + end + 1) as u64;
-    if words == "output left out ...]" {
+    let note = (NOTE.len() + end + 1) as u64;
+    if words == UNCOUNTED {
         return Some((0, note));
     }
-    Some((words.strip_suffix(" bytes left out ...]")?.parse().ok()?, note))
+    Some((words.strip_suffix(COUNTED)?.parse().ok()?, note))
 }
 
 /// The end of a file, at most `max` bytes, from the start of a line if possible; empty if the file is missing, or an

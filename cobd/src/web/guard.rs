@@ -21,7 +21,7 @@ use super::access::{Access, Proof, Token, Who};
 use super::api::{Api, Caller};
 use super::slots::Admission;
 use super::standing::Standing;
-use super::wire::{MEANT_FOR, Refusal, RefusalKind};
+use super::wire::{MEANT_FOR, Refusal, RefusalCode, RefusalKind};
 
 /// Passes an admitted request on, or answers it.
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
@@ -204,11 +204,12 @@ fn meant_for(host: &HostName, headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(MEANT_FOR) {
         Some(meant) if meant.as_bytes() != host.as_str().as_bytes() => {
             let meant = String::from_utf8_lossy(meant.as_bytes());
-            Err(Refusal::new(
+            let refusal = Refusal::new(
                 RefusalKind::Conflict,
                 format!("this is {host}, not {meant:?}: nothing was done"),
                 "another host's daemon has that address: which daemons run there, and is `address` right in the model?",
-            ))
+            );
+            Err(refusal.with(RefusalCode::OtherHost))
         }
         Some(_) | None => Ok(()),
     }

@@ -42,6 +42,6 @@ pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
     API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
-    HostOrder, LimitOrder, MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder,
-    StartOrder, StopOne, StopOrder, Version, Whoami,
+    HostOrder, LimitOrder, MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalCode, RefusalKind,
+    RollbackOrder, StartOrder, StopOne, StopOrder, Version, Whoami,
 };

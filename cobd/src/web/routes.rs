@@ -31,8 +31,8 @@ use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
     API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
-    HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, StartOrder, StopOrder,
-    Version, Whoami,
+    HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalCode, RefusalKind, RollbackOrder, StartOrder,
+    StopOrder, Version, Whoami,
 };
 use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
@@ -456,6 +456,7 @@ pub(super) async fn body_of<T: DeserializeOwned>(api: &Api, request: Request, mo
             format!("the body does not fit this order: {}", form(e)),
             "docs/api.md shows it",
         )
+        .with(RefusalCode::Misfit)
     })
 }
 

@@ -317,6 +317,21 @@ pub struct Refusal {
     pub error: String,
     /// The remedy.
     pub hint: String,
+    /// The reason, for programs, if a program acts on it.
+    pub code: Option<RefusalCode>,
+}
+
+/// A reason of a refusal, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalCode {
+    /// The request names another host, which does not run here.
+    OtherHost,
+    /// The body does not fit the order: the daemon may have another version.
+    Misfit,
+    /// A reason of a newer version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The category of a refusal, which clients see as the status of the answer.
@@ -369,19 +384,27 @@ pub struct RefusalBody {
     /// The remedy; empty: no remedy is known.
     #[serde(default)]
     pub hint: String,
+    /// The reason, for programs; absent from daemons of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<RefusalCode>,
 }
 
 impl Refusal {
     /// A refusal of this kind.
     pub fn new(kind: RefusalKind, error: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind, error: error.into(), hint: hint.into() }
+        Self { kind, error: error.into(), hint: hint.into(), code: None }
+    }
+
+    /// Adds the reason for programs.
+    pub(super) fn with(self, code: RefusalCode) -> Self {
+        Self { code: Some(code), ..self }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response =
-            (self.kind.status(), Json(RefusalBody { error: self.error, hint: self.hint })).into_response();
+        let body = RefusalBody { error: self.error, hint: self.hint, code: self.code };
+        let mut response = (self.kind.status(), Json(body)).into_response();
         if self.kind == RefusalKind::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cob_types::HostName;
 use cob_types::words::count;
+use cob_types::{HostName, manager_status};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -25,9 +25,6 @@ const WAITING: usize = 64;
 const HINTS: usize = 5;
 /// How many active hosts the progress line names.
 const NAMED: usize = 4;
-
-/// The status of a daemon without a generation.
-const WAITS: &str = "waits for its first generation";
 
 /// The result for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -261,17 +258,9 @@ pub(super) fn line(screen: &Screen, result: &HostResult) -> String {
         words.push(format!("done before: {}", result.did.join(", ")));
     }
     words.extend(result.version.clone());
-    words.extend(result.status.as_deref().map(|status| short(status).to_owned()));
+    words.extend(result.status.as_deref().map(|status| manager_status::short(status).to_owned()));
     let sign = screen.paint(paint, &mark.sign().to_string());
     format!("{sign} {}  {}", result.name, words.join("; "))
-}
-
-/// The daemon's status without the reason of its wait, which is the same on all new hosts.
-fn short(status: &str) -> &str {
-    match status.strip_prefix(WAITS) {
-        Some(rest) if rest.starts_with(':') => WAITS,
-        Some(_) | None => status,
-    }
 }
 
 /// Prints the summary; returns the exit status.

@@ -134,7 +134,7 @@ impl Cause {
             true => format!("`cobctl resume --host {}` and ", host.name),
             false => String::new(),
         };
-        let met_conflict = cob.action.as_ref().is_some_and(|action| action.error.contains("`cobctl resolve`"));
+        let met_conflict = cob.action.as_ref().is_some_and(|action| action.conflict);
         let hint = match cob.kind.as_str() {
             "file-tree" if met_conflict => how_to_decide(id),
             "departure" => format!(

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use cob_types::{HostName, PublicKey};
+use cob_types::{HostName, PublicKey, manager_status};
 use serde::Deserialize;
 
 use super::artefact::{Manager, Processor};
@@ -125,10 +125,7 @@ impl Facts {
     /// Whether the daemon reports that its host has converged, or that it has no generation yet.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let waits = ["waits for its first generation", "no generation yet"];
-        self.is_active()
-            && (self.status.split(", ").any(|part| part == "converged")
-                || waits.iter().any(|w| self.status.starts_with(w)))
+        self.is_active() && manager_status::is_settled(&self.status)
     }
 
     /// The number in `cobd 0.1.0`.

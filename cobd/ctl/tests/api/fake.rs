@@ -74,6 +74,7 @@ pub(crate) fn failed(cob: &str) -> CobStatus {
         error: "exit status 1".to_owned(),
         last_line: "no space left".to_owned(),
         earlier_content: false,
+        conflict: false,
     };
     CobStatus { failed: true, action: Some(action), ..waiting(cob, vec![Wait::Failed]) }
 }

@@ -82,6 +82,7 @@ impl Reporter<'_> {
                 error,
                 last_line: String::new(),
                 earlier_content: o.action_with_earlier_content().is_some(),
+                conflict: false,
             });
         }
         (o.troubles.check_failures > 0).then(|| ActionStatus {
@@ -94,6 +95,7 @@ impl Reporter<'_> {
             error,
             last_line: String::new(),
             earlier_content: false,
+            conflict: false,
         })
     }
 

@@ -187,7 +187,7 @@ async fn prepare(
             backoff.answered();
         }
         // A generation that a host's depot lacks may still arrive; every other refusal is final.
-        if order.manifest.is_some() && is_unknown_field(&error) {
+        if order.manifest.is_some() && error.is_misfit() {
             // A daemon of the previous version knows generations by their numbers.
             order.manifest = None;
             continue;
@@ -214,17 +214,17 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
     let (who, seen) = (client.who(), Some(seen));
     let mut order = GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest, now };
     let mut answer = say_go(client, open, target, &order, until).await;
-    if now && answer.as_ref().is_err_and(is_unknown_field) {
+    if now && answer.as_ref().is_err_and(AskError::is_misfit) {
         // A daemon of the version before knows no maintenance windows.
         order.now = false;
         answer = say_go(client, None, target, &order, until).await;
     }
-    if manifest.is_some() && answer.as_ref().is_err_and(is_unknown_field) {
+    if manifest.is_some() && answer.as_ref().is_err_and(AskError::is_misfit) {
         // A daemon of the previous version knows generations by their numbers.
         order.manifest = None;
         answer = say_go(client, None, target, &order, until).await;
     }
-    if answer.as_ref().is_err_and(is_unknown_field) && (on_failure, guard_ms) == (None, None) {
+    if answer.as_ref().is_err_and(AskError::is_misfit) && (on_failure, guard_ms) == (None, None) {
         // A daemon of version 0.1.0 does not pass a `go` on, and accepts only the fields that it knows.
         let plain = GenerationOrder { generation, who: client.who() };
         answer = say_go(client, None, target, &plain, until).await;
@@ -235,11 +235,6 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
         Err(error) if gather::is_refusal(&error) => Activation::Refused(error),
         Err(error) => Activation::Absent(error),
     }
-}
-
-/// Whether a daemon does not know a field of an order: it has an earlier version.
-fn is_unknown_field(error: &AskError) -> bool {
-    matches!(error, AskError::Refused { status: 400, error, .. } if error.contains("unknown field"))
 }
 
 async fn say_go<B: serde::Serialize>(
