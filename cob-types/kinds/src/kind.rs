@@ -4,7 +4,7 @@ use cob_types::kind::Check;
 use cob_types::{CobId, Kind, KindName, StateName, Transition};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::fault::Faults;
 use super::footprint::Footprint;
@@ -193,6 +193,14 @@ impl Entry {
 }
 
 fn check<C: Content>(content: &Json) -> Result<Faults, String> {
+    let empty = Json::Object(Map::new());
+    let content = match content {
+        Json::Null => &empty,
+        Json::Object(_) => content,
+        Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
+            return Err("it must be a mapping".to_owned());
+        }
+    };
     let content = C::deserialize(content).map_err(|error| error.to_string())?;
     let mut faults = Faults::default();
     content.check(&mut faults);

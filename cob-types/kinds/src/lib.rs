@@ -31,13 +31,13 @@ pub use kind::{
 };
 pub use mount::Mount;
 pub use package::{Package, Version};
-pub use service::{UNIT_TYPES, UNITS, full_unit_name};
+pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 
 /// All built-in kinds. `script` and `plugin` have no content type, because their contents are kinds.
 pub const ALL: &[Entry] = &[
     Entry::without_content(Builtin { backend: "command", transitions: &[], ..Builtin::program("script") }),
-    service::SERVICE,
+    Entry::of::<Service>(),
     Entry::of::<Wait>(),
     Entry::of::<TcpCheck>(),
     Entry::of::<HttpCheck>(),

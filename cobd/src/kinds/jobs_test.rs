@@ -245,6 +245,8 @@ fn kinds_and_contents_are_looked_at_before_they_are_used() {
         ("http-check", r#"{"url":"x"}"#, "http://"),
         ("http-check", r#"{"url":"http://u:p@x/"}"#, "password"),
         ("service", "{}", "start"),
+        ("service", r#"{"start":""}"#, "empty"),
+        ("service", r#"{"start":[]}"#, "empty"),
         ("service", r#"{"start":"x","status":"y"}"#, "stop"),
         ("service", r#"{"start":"x","env":{"COB_ID":"y"}}"#, "COB_ID"),
         ("service", r#"{"start":"x","dir":"y"}"#, "absolute"),

@@ -15,7 +15,7 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
         Arc::new(http_check::HttpCheckKind::default()),
         Arc::new(noop::NoopKind::default()),
         Arc::new(plugin::Plugin),
-        Arc::new(service::Service::default()),
+        Arc::new(service::ServiceKind::default()),
         Arc::new(tcp_check::TcpCheckKind::default()),
         Arc::new(wait::WaitKind::default()),
     ];

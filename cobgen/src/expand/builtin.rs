@@ -60,7 +60,7 @@ pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &
         }
         "script" => script(content, files, report),
         "plugin" => plugin::settle(content, files, report),
-        "service" => service::settle(content, files, report),
+        "service" => service::settle(entry, content, files, report),
         _ => settle_plain(entry, content, report),
     }
 }
@@ -71,7 +71,23 @@ static SCHEMAS: LazyLock<BTreeMap<&'static str, Json>> =
 
 /// Checks a content that daemons read as it is written.
 pub(super) fn settle_plain(entry: &Entry, content: &Node, report: &mut Report<'_>) -> Option<Settled> {
-    let (kind, before) = (entry.kind.name, report.errors());
+    let before = report.errors();
+    let checked = check(entry, content, report)?;
+    (report.errors() == before).then_some(checked.settled)
+}
+
+/// A content of the right form.
+pub(super) struct Checked {
+    /// The content in the model.
+    pub(super) node: Node,
+    /// The content as daemons read it, without wrong durations.
+    pub(super) json: Json,
+    pub(super) settled: Settled,
+}
+
+/// Reports all faults of a content; returns `None` if its form is wrong.
+pub(super) fn check(entry: &Entry, content: &Node, report: &mut Report<'_>) -> Option<Checked> {
+    let kind = entry.kind.name;
     let schema = SCHEMAS.get(kind)?;
     let content = of_right_form(content, schema, kind, report)?;
     let mut json = content.to_json();
@@ -98,11 +114,11 @@ pub(super) fn settle_plain(entry: &Entry, content: &Node, report: &mut Report<'_
         Ok(faults) => faults.iter().for_each(|fault| push(fault, &content, report)),
         Err(what) => report.push(content.mark, Diagnostic::error("bad-content", what)),
     }
-    (report.errors() == before).then(|| Settled { env, ..Settled::default() })
+    Some(Checked { node: content, json, settled: Settled { env, ..Settled::default() } })
 }
 
 /// Reports a fault at its place in the model.
-pub(super) fn push(fault: &Fault, content: &Node, report: &mut Report<'_>) {
+fn push(fault: &Fault, content: &Node, report: &mut Report<'_>) {
     let make = if fault.warning { Diagnostic::warning } else { Diagnostic::error };
     let help = Some(fault.help.clone()).filter(|help| !help.is_empty());
     report.push(mark_of(&fault.place, content), make(fault.code, fault.what.clone()).maybe_help(help));

@@ -1,6 +1,6 @@
 //! The files of a host that a change object writes, and the object that it sets, for all kinds.
 
-use cob_kinds::{Access, Footprint, OwnedFile, Subject, UNITS, full_unit_name};
+use cob_kinds::{Access, Footprint, OwnedFile};
 use cob_types::CobId;
 use serde_json::Value as Json;
 
@@ -13,7 +13,6 @@ pub(super) fn footprint(id: &CobId, object: &Object) -> Footprint {
     match known.kind.backend.as_str() {
         // Paths of file trees are complete, including their root.
         "file-tree" => Footprint { files: tree(&object.content), subject: None },
-        "service" => service(&object.content),
         backend => {
             let mut footprint =
                 cob_kinds::find(backend).map(|entry| entry.footprint(&object.content, id)).unwrap_or_default();
@@ -22,16 +21,6 @@ pub(super) fn footprint(id: &CobId, object: &Object) -> Footprint {
             footprint
         }
     }
-}
-
-fn service(content: &Json) -> Footprint {
-    let Some(unit) = content["unit"].as_str().map(full_unit_name) else { return Footprint::default() };
-    let is_written = !content["unit_file"].is_null() || content["mask"] == Json::Bool(true);
-    let file = is_written.then(|| format!("{UNITS}/{unit}"));
-    let drop_ins = content["drop_ins"].as_object().into_iter().flatten();
-    let drop_ins = drop_ins.map(|(name, _)| format!("{UNITS}/{unit}.d/{name}"));
-    let files = file.into_iter().chain(drop_ins).collect::<Vec<_>>();
-    Footprint::of(Subject::UNIT, unit).with_own(files)
 }
 
 fn tree(content: &Json) -> Vec<OwnedFile> {
@@ -62,17 +51,18 @@ mod tests {
     #[test]
     fn every_kind_says_what_it_writes() {
         let id = CobId::new("n1/a/b").expect("an id");
-        let files = |footprint: Footprint| footprint.files.into_iter().map(|file| file.path).collect::<Vec<_>>();
-        let paths =
-            |backend: &str, content: Json| files(cob_kinds::find(backend).expect("a kind").footprint(&content, &id));
+        let paths = |backend: &str, content: Json| {
+            let footprint = cob_kinds::find(backend).expect("a kind").footprint(&content, &id);
+            footprint.files.into_iter().map(|file| file.path).collect::<Vec<_>>()
+        };
         let unit = json!({"unit": "web", "unit_file": "x", "drop_ins": {"a.conf": "x"}});
         assert_eq!(
-            files(service(&unit)),
+            paths("service", unit),
             ["/etc/systemd/system/web.service", "/etc/systemd/system/web.service.d/a.conf"]
         );
-        assert_eq!(files(service(&json!({"unit": "a.socket", "mask": true}))), ["/etc/systemd/system/a.socket"]);
-        assert_eq!(files(service(&json!({"unit": "web"}))), [""; 0]);
-        assert_eq!(files(service(&json!({"start": "web"}))), [""; 0]);
+        assert_eq!(paths("service", json!({"unit": "a.socket", "mask": true})), ["/etc/systemd/system/a.socket"]);
+        assert_eq!(paths("service", json!({"unit": "web"})), [""; 0]);
+        assert_eq!(paths("service", json!({"start": "web"})), [""; 0]);
         assert_eq!(paths("cron", json!({"schedule": "@daily", "command": "x"})), ["/etc/cron.d/cob-n1-a-b"]);
         assert_eq!(paths("sysctl", json!({"key": "a.b/c", "value": 1})), ["/etc/sysctl.d/60-cob-a.b-c.conf"]);
         assert_eq!(paths("sysctl", json!({"key": "a.b", "value": 1, "persist": false})), [""; 0]);

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cob_kinds::Time;
+use cob_kinds::{Content as _, OnChange, Service};
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
-use serde::Deserialize;
 
 use super::commands::Status;
 use super::folder::{Look, ServiceFolder};
@@ -17,7 +16,7 @@ use super::leaving;
 use super::link::Link;
 use super::logs::{self, LogsAnswer, LogsQuery};
 use super::mover::{Answer, Goal, Wish};
-use super::unit::{self, Judgement, OnChange, Question, UnitContent, unit_of};
+use super::unit::{self, Judgement, Question};
 use super::watch::Watcher;
 use crate::blocking::beside;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
@@ -30,94 +29,23 @@ const STATES: [&str; 5] = ["down", "up", "outdated", "failed", "stale"];
 
 /// The back end `service`.
 #[derive(Debug, Default)]
-pub(in crate::kinds) struct Service {
+pub(in crate::kinds) struct ServiceKind {
     link: Link,
     watcher: Watcher,
 }
 
-/// The content of a service.
-#[derive(Debug, Clone)]
-pub(super) enum Content {
-    /// A unit of systemd.
-    Unit(UnitContent),
-    /// A service of commands.
-    Commands(CommandsContent),
-}
-
-/// A service that is described by commands.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CommandsContent {
-    pub(super) start: Command,
-    #[serde(default)]
-    pub(super) stop: Option<Command>,
-    #[serde(default)]
-    pub(super) status: Option<Command>,
-    #[serde(default)]
-    pub(super) reload: Option<Command>,
-    #[serde(default)]
-    pub(super) ready: Option<Command>,
-    #[serde(default = "settle")]
-    pub(super) settle: Time,
-    #[serde(default)]
-    pub(super) on_change: OnChange,
-    #[serde(default)]
-    pub(super) user: Option<String>,
-    #[serde(default)]
-    pub(super) group: Option<String>,
-    #[serde(default)]
-    pub(super) dir: Option<PathBuf>,
-    #[serde(default)]
-    pub(super) env: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) exports: serde_json::Map<String, serde_json::Value>,
-}
-
-impl CommandsContent {
-    pub(super) fn form(&self) -> Form<'static> {
-        if self.status.is_some() { Form::Driven } else { Form::Kept }
-    }
-}
-
-/// Most services that can't start report it at once; a longer time would delay all others.
-pub(super) fn settle() -> Time {
-    Time::from_millis(250)
-}
-
-pub(super) fn read(text: &str) -> Result<Content, String> {
-    match unit_of(text) {
-        Some(_) => UnitContent::read(text).map(Content::Unit),
-        None => read_commands(text).map(Content::Commands),
-    }
-}
-
-fn read_commands(text: &str) -> Result<CommandsContent, String> {
-    let content: CommandsContent = cob_kinds::parse(text)?;
-    if content.on_change == OnChange::Reload && content.reload.is_none() {
-        return Err("content: `on_change: reload` needs the command `reload`".to_owned());
-    }
-    if content.status.is_some() && content.stop.is_none() {
-        return Err("content: with `status` the service looks after itself, so `stop` is needed too".to_owned());
-    }
-    if content.dir.as_ref().is_some_and(|d| !d.is_absolute()) {
-        return Err("content: `dir` must be absolute".to_owned());
-    }
-    if content.group.is_some() && content.user.is_none() {
-        return Err("content: `group` needs `user`".to_owned());
-    }
-    let names = content.user.iter().chain(&content.group);
-    if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.starts_with('-') || name.contains('\0')) {
-        return Err(format!("content: {name:?} is no name of a user or group"));
-    }
-    let others = [&content.stop, &content.status, &content.reload, &content.ready];
-    if others.into_iter().flatten().chain([&content.start]).any(is_empty) {
+pub(super) fn read(text: &str) -> Result<Service, String> {
+    let content: Service = cob_kinds::read(text)?;
+    let commands = [&content.start, &content.stop, &content.status, &content.reload, &content.ready];
+    if commands.into_iter().flatten().any(is_empty) {
         return Err("content: a command is empty".to_owned());
     }
-    let bad = |name: &&String| name.is_empty() || name.contains(['=', '\0']) || name.starts_with("COB_");
-    match content.env.keys().find(bad) {
-        Some(name) => Err(format!("content: env {name:?} can't be set")),
-        None => Ok(content),
-    }
+    Ok(content)
+}
+
+/// The form of a service of commands.
+pub(super) fn form(content: &Service) -> Form<'static> {
+    if content.status.is_some() { Form::Driven } else { Form::Kept }
 }
 
 fn is_empty(command: &Command) -> bool {
@@ -134,12 +62,8 @@ fn identity(context: &Context) -> String {
     canonical::fingerprint(&[context.cob.content.as_bytes(), files, &rests_on]).to_string()
 }
 
-fn exports(content: &Content) -> Values {
-    let exports = match content {
-        Content::Unit(content) => &content.exports,
-        Content::Commands(content) => &content.exports,
-    };
-    exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
+fn exports(content: &Service) -> Values {
+    content.exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
 }
 
 /// The fingerprint of its dependencies as text.
@@ -151,13 +75,13 @@ fn rests_down(context: &Context) -> bool {
     context.cob.preferred == *"down"
 }
 
-fn is_socket(content: &Content) -> bool {
-    matches!(content, Content::Unit(content) if content.name().ends_with(".socket"))
+fn is_socket(content: &Service) -> bool {
+    content.unit_name().is_some_and(|name| name.ends_with(".socket"))
 }
 
-impl Backend for Service {
+impl Backend for ServiceKind {
     fn name(&self) -> &'static str {
-        "service"
+        Service::KIND.name
     }
 
     fn durable(&self) -> bool {
@@ -183,8 +107,8 @@ impl Backend for Service {
 
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
         match read(&context.cob.content) {
-            Ok(Content::Unit(content)) => self.check_unit(tools, context, content),
-            Ok(Content::Commands(content)) => check_commands(tools, context, content),
+            Ok(content) if content.unit.is_some() => self.check_unit(tools, context, content),
+            Ok(content) => check_commands(tools, context, content),
             Err(reason) => Work::known(CheckOutcome::unknown(reason)),
         }
     }
@@ -202,19 +126,13 @@ impl Backend for Service {
             Err(reason) => return Work::known(Outcome::failed(reason)),
         };
         let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
-        let (dir, on_change) = match &content {
-            Content::Unit(content) => (None, content.on_change),
-            // Only root has access to the folder of its files.
-            Content::Commands(content) => {
-                let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
-                (content.dir.clone().or(elsewhere), content.on_change)
-            }
-        };
+        // Only root has access to the folder of its files.
+        let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
         let wish = Wish {
-            goal: goal(hop, on_change),
+            goal: goal(hop, content.on_change),
             folder: tools.service_folder(&context.cob.id),
             identity: identity(context),
-            working_folder: dir.unwrap_or_else(|| context.folder.clone()),
+            working_folder: content.dir.clone().or(elsewhere).unwrap_or_else(|| context.folder.clone()),
             private,
             timeout_ms: transition.timeout_ms,
             grace_ms: transition.grace_ms,
@@ -249,16 +167,17 @@ impl Backend for Service {
         let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
         let content = read(&context.cob.content);
         let future = async move {
-            match content? {
-                Content::Unit(content) => unit::logs(&content.unit, &query).await,
-                Content::Commands(content) if content.status.is_some() => {
-                    Err("the service manages itself (`status`), and its output, too: no output is kept here".to_owned())
-                }
-                Content::Commands(_) => {
-                    let read = beside(move || logs::of_kept(&folder, &query)).await;
-                    read.unwrap_or_else(|lost| Err(lost.to_string()))
-                }
+            let content = content?;
+            if let Some(unit) = &content.unit {
+                return unit::logs(unit, &query).await;
             }
+            if content.status.is_some() {
+                return Err(
+                    "the service manages itself (`status`), and its output, too: no output is kept here".to_owned()
+                );
+            }
+            let read = beside(move || logs::of_kept(&folder, &query)).await;
+            read.unwrap_or_else(|lost| Err(lost.to_string()))
         };
         Some(Work::Inside { future: Box::pin(future), timeout: None })
     }
@@ -284,8 +203,8 @@ impl Backend for Service {
     }
 }
 
-impl Service {
-    fn check_unit(&self, tools: &Tools, context: &Context, content: UnitContent) -> Work<CheckOutcome> {
+impl ServiceKind {
+    fn check_unit(&self, tools: &Tools, context: &Context, content: Service) -> Work<CheckOutcome> {
         let question = Question {
             systemd: tools.systemd().clone(),
             folder: tools.service_folder(&context.cob.id),
@@ -305,7 +224,7 @@ impl Service {
             };
             match unit::check(&bus, question).await {
                 Ok(Judgement { state, difference, fresh }) => {
-                    let outcome = in_words_of(&states, &[state, "up"], difference, &Content::Unit(content));
+                    let outcome = in_words_of(&states, &[state, "up"], difference, &content);
                     CheckOutcome { fresh, ..outcome }
                 }
                 Err(reason) => CheckOutcome::unknown(reason),
@@ -316,11 +235,10 @@ impl Service {
 }
 
 /// Checks a service of commands.
-fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) -> Work<CheckOutcome> {
+fn check_commands(tools: &Tools, context: &Context, content: Service) -> Work<CheckOutcome> {
     let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
     let (states, identity, timeout) = (context.kind.states.clone(), identity(context), context.check_timeout());
-    let (status, form) = (content.status.clone(), content.form());
-    let content = Content::Commands(content);
+    let (status, form) = (content.status.clone(), form(&content));
     let Some(status) = status else {
         let look = move || {
             folder.bound_commands();
@@ -353,7 +271,7 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
 }
 
 /// The result of a check while a service of an earlier content is left.
-fn left(states: &[StateName], folder: &ServiceFolder, form: Form<'_>, content: &Content) -> Option<CheckOutcome> {
+fn left(states: &[StateName], folder: &ServiceFolder, form: Form<'_>, content: &Service) -> Option<CheckOutcome> {
     match former::left(folder, form) {
         Ok(left) => left.map(|what| in_words_of(states, &["outdated", "failed"], what, content)),
         Err(reason) => Some(CheckOutcome::unknown(reason)),
@@ -362,10 +280,7 @@ fn left(states: &[StateName], folder: &ServiceFolder, form: Form<'_>, content: &
 
 /// The variables of a service's own commands, in addition to the variables of every action.
 fn content_environment(context: &Context) -> BTreeMap<String, String> {
-    match read(&context.cob.content) {
-        Ok(Content::Commands(content)) => content.env,
-        Ok(Content::Unit(_)) | Err(_) => BTreeMap::new(),
-    }
+    read(&context.cob.content).map(|content| content.env).unwrap_or_default()
 }
 
 /// The goal of a transition.
@@ -379,7 +294,7 @@ fn goal(hop: &Hop, on_change: OnChange) -> Goal {
 }
 
 /// The state and the difference of a service of commands.
-fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -> CheckOutcome {
+fn judge(states: &[StateName], identity: &str, look: &Look, content: &Service) -> CheckOutcome {
     let (wanted, difference) = match look {
         Look::Stopped => (["down"].as_slice(), String::new()),
         Look::Running { identity: running, ready: true } if running.as_deref() == Some(identity) => {
@@ -407,7 +322,7 @@ fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -
 }
 
 /// The result with the first of these states that the kind has.
-fn in_words_of(states: &[StateName], wanted: &[&str], difference: String, content: &Content) -> CheckOutcome {
+fn in_words_of(states: &[StateName], wanted: &[&str], difference: String, content: &Service) -> CheckOutcome {
     let state = wanted.iter().find_map(|name| states.iter().find(|s| *s == *name)).cloned();
     let exports = if ["up", "stale"].contains(&wanted[0]) { exports(content) } else { Values::new() };
     match state {

@@ -55,7 +55,7 @@ mod supervised;
 mod unit;
 mod watch;
 
-pub(super) use backend::Service;
+pub(super) use backend::ServiceKind;
 pub(crate) use commands::RunAs;
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;

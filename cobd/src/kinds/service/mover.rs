@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use cob_kinds::Service;
 use cob_types::Command;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::backend::{CommandsContent, Content, read};
+use super::backend::{form, read};
 use super::commands::{ATTEMPT, Commands, RunAs, environment, last_words};
 use super::external::{Driven, wait_until};
 use super::folder::{Look, Plan, ServiceFolder, boot, write_environment};
@@ -80,9 +81,9 @@ pub(super) enum Answer {
 
 /// Carries out the transition. `main_if_runner` calls it in a separate process.
 pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
-    let moved = Wish::read(wish).and_then(|(wish, content)| match content {
-        Content::Unit(content) => unit::make_move(&wish, content),
-        Content::Commands(content) => Mover::new(program, wish, content)?.go(),
+    let moved = Wish::read(wish).and_then(|(wish, content)| match &content.start {
+        None => unit::make_move(&wish, content),
+        Some(start) => Mover::new(program, wish, start.clone(), content)?.go(),
     });
     let (answer, code) = match moved {
         Ok(()) => (Answer::Done, ExitCode::SUCCESS),
@@ -100,7 +101,8 @@ pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
 struct Mover<'a> {
     program: &'a Program,
     wish: Wish,
-    content: CommandsContent,
+    content: Service,
+    start: Command,
     commands: Commands,
     /// The values of secrets.
     secrets: Option<Opened>,
@@ -111,7 +113,7 @@ struct Mover<'a> {
 }
 
 impl Wish {
-    fn read(text: &OsStr) -> Result<(Self, Content), String> {
+    fn read(text: &OsStr) -> Result<(Self, Service), String> {
         let wish: Self = serde_json::from_slice(text.as_encoded_bytes()).map_err(|e| format!("the wish: {e}"))?;
         let path = content_path();
         let content = fs::read_to_string(&path).map(Zeroizing::new).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -125,7 +127,7 @@ fn content_path() -> PathBuf {
 }
 
 impl<'a> Mover<'a> {
-    fn new(program: &'a Program, wish: Wish, content: CommandsContent) -> Result<Self, String> {
+    fn new(program: &'a Program, wish: Wish, start: Command, content: Service) -> Result<Self, String> {
         // The action's own private folder has the values.
         let own = content_path().parent().map(Path::to_owned);
         let secrets = match (&wish.private, &own) {
@@ -152,6 +154,7 @@ impl<'a> Mover<'a> {
         };
         Ok(Self {
             program,
+            start,
             commands,
             secrets,
             content,
@@ -165,7 +168,7 @@ impl<'a> Mover<'a> {
 
     fn go(&self) -> Result<(), String> {
         unit::end_former(&self.folder, self.limit)?;
-        former::end_commands(&self.folder, self.content.form(), &self.commands, self.limit)?;
+        former::end_commands(&self.folder, form(&self.content), &self.commands, self.limit)?;
         match self.wish.goal {
             Goal::Start | Goal::Adjust => self.up(),
             Goal::Reload => self.reload(),
@@ -254,7 +257,7 @@ impl<'a> Mover<'a> {
             format: Plan::FORMAT,
             identity: self.wish.identity.clone(),
             boot: boot(),
-            start: self.content.start.clone(),
+            start: self.start.clone(),
             stop: self.content.stop.clone(),
             status: self.content.status.clone(),
             environment: if private.is_none() { self.commands.environment.clone() } else { BTreeMap::new() },
@@ -318,7 +321,7 @@ impl<'a> Mover<'a> {
             let stop = recorded.and_then(|p| p.stop).or_else(|| self.content.stop.clone());
             self.driven(status).stop(stop.as_ref())?;
         }
-        let started = self.commands.run_until(&self.content.start, self.limit, &[]);
+        let started = self.commands.run_until(&self.start, self.limit, &[]);
         started.map_err(|why| format!("start: {why}"))?;
         // Without the identity until it is ready: after a failed transition it must not look like the desired service.
         let plan = self.plan();

@@ -5,10 +5,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use cob_kinds::Service;
 use serde::{Deserialize, Serialize};
 
 use super::bus::{Systemd, UnitState};
-use super::content::UnitContent;
+use super::content::UnitService as _;
 use super::files::{Found, find, is_mask};
 use super::links::{Links, install_section};
 use crate::durable::{self, Sync};
@@ -138,14 +139,14 @@ impl Before {
     }
 
     /// The written places that belong to the content: if it has no file for a place, the original file is restored.
-    pub(super) fn once_ours<'a>(&'a self, content: &'a UnitContent) -> impl Iterator<Item = (&'a String, &'a Found)> {
+    pub(super) fn once_ours<'a>(&'a self, content: &'a Service) -> impl Iterator<Item = (&'a String, &'a Found)> {
         let own = content.name();
         self.files.iter().filter(move |(name, was)| **name != own || !self.own_place_stays(name, was, content))
     }
 
     /// Whether the place of the unit file stays as it is: a desired mask, or no file after the original mask was
     /// removed.
-    fn own_place_stays(&self, name: &str, was: &Found, content: &UnitContent) -> bool {
+    fn own_place_stays(&self, name: &str, was: &Found, content: &Service) -> bool {
         match find(&self.systemd.units.join(name)) {
             Ok(Found::Absent) => is_mask(was),
             Ok(is) => is_mask(&is) && content.mask == Some(true),

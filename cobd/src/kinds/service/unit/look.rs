@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_kinds::Service;
+
 use super::before::{Before, Started};
 use super::bus::{Bus, Systemd, UnitState};
-use super::content::{UnitContent, identity};
+use super::content::{UnitService as _, identity};
 use super::files::{configuration, differences};
 use super::journal::last_words as last_words_of;
 use super::own::{is_own, refusal};
@@ -19,7 +21,7 @@ use crate::kinds::service::former::{Form, left};
 /// The inputs of a check.
 #[derive(Debug, Clone)]
 pub(in crate::kinds::service) struct Question {
-    pub(in crate::kinds::service) content: UnitContent,
+    pub(in crate::kinds::service) content: Service,
     pub(in crate::kinds::service) systemd: Systemd,
     /// The service's folder.
     pub(in crate::kinds::service) folder: PathBuf,
@@ -76,16 +78,16 @@ struct Look {
 pub(in crate::kinds::service) type Judged = Result<(&'static str, String), String>;
 
 /// Replaces an alias in the content by the unit's main name: the alias may disappear when the unit is disabled.
-pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut UnitContent) -> Result<(), String> {
-    if content.gives_unit() {
+pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut Service) -> Result<(), String> {
+    if content.unit_file.is_some() {
         return Ok(());
     }
     let (name, place) = (content.name(), folder.to_owned());
     let noted = beside(move || Before::main_name(&place, &name)).await;
-    content.unit = match noted.map_err(|lost| lost.to_string())?? {
+    content.unit = Some(match noted.map_err(|lost| lost.to_string())?? {
         Some(unit) => unit,
         None => bus.look(&content.name()).await?.id,
-    };
+    });
     Ok(())
 }
 
@@ -171,7 +173,7 @@ pub(super) async fn unread_of(bus: &Bus, state: &UnitState) -> Vec<String> {
 /// run that was started from here, when the preferred state was up, is stopped nevertheless.
 pub(super) fn is_run_by_a_trigger(
     state: &UnitState,
-    content: &UnitContent,
+    content: &Service,
     triggers: &BTreeSet<String>,
     started: Option<&Started>,
 ) -> bool {
@@ -227,7 +229,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
 }
 
 /// The state of a stopped unit: down if all parts are as desired.
-fn at_rest(content: &UnitContent, look: &Look) -> (&'static str, String) {
+fn at_rest(content: &Service, look: &Look) -> (&'static str, String) {
     let state = &look.state;
     let mut differs = look.files.clone();
     if state.needs_reload {
@@ -250,7 +252,7 @@ fn unread_in_words(look: &Look) -> Option<String> {
     (!units.is_empty()).then(|| format!("it triggers {units}, whose files have changed since systemd has read them"))
 }
 
-fn enablement_differs(content: &UnitContent, look: &Look) -> Option<String> {
+fn enablement_differs(content: &Service, look: &Look) -> Option<String> {
     let state = &look.state;
     let enabled = state.file_state.starts_with("enabled");
     match content.enabled {
@@ -307,7 +309,7 @@ mod tests {
 
     fn question(keys: &str) -> Question {
         Question {
-            content: UnitContent::read(&format!("{{\"unit\":\"x\"{keys}}}")).expect("read"),
+            content: cob_kinds::read::<Service>(&format!("{{\"unit\":\"x\"{keys}}}")).expect("read"),
             systemd: Systemd { address: None, units: "/nowhere".into(), runtime: "/nowhere".into() },
             folder: "/nowhere".into(),
             payload: "/nowhere".into(),

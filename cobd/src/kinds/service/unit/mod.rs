@@ -32,7 +32,7 @@ pub(super) mod testing;
 pub(super) use before::Before;
 pub(in crate::kinds) use bus::Systemd;
 pub(super) use bus::{Bus, Change};
-pub(super) use content::{OnChange, UnitContent, unit_of};
+pub(super) use content::unit_of;
 pub(super) use handover::hand_over;
 pub(super) use journal::logs;
 pub(super) use look::{Judgement, Question, check};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use cob_kinds::{OnChange, Service};
 use cob_types::Command;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::before::{Before, Started};
 use super::bus::{Bus, Changes, UnitState};
-use super::content::{OnChange, UnitContent, UnitFiles, identity};
+use super::content::{UnitFiles, UnitService as _, identity};
 use super::ended::ServiceState;
 use super::files::{configuration, is_mask, put_back, write_text};
 use super::handover::hand_over;
@@ -39,7 +40,7 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The reason of the failure, as text.
-pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: UnitContent) -> Result<(), String> {
+pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: Service) -> Result<(), String> {
     let runtime = runtime()?;
     let time = Duration::from_millis(wish.timeout_ms);
     // The last quarter is for stopping a unit that did not become ready.
@@ -130,7 +131,7 @@ struct Mover<'a> {
     unit: String,
     /// The name in the content, which may be an alias.
     called: String,
-    content: UnitContent,
+    content: Service,
     wish: &'a Wish,
     /// Runs `ready`.
     commands: Arc<Commands>,

@@ -6,9 +6,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cob_kinds::Service;
+
 use super::before::Before;
 use super::bus::{Bus, Systemd};
-use super::content::UnitContent;
 use super::links::{AllLinks, all_links};
 use super::look::{Judgement, Question, check};
 use super::mover::{make_move, restore};
@@ -73,7 +74,7 @@ impl Bench {
     }
 
     async fn move_as(&self, content: &str, wish: Wish) -> Result<(), String> {
-        let content = UnitContent::read(content).expect("a content");
+        let content = cob_kinds::read::<Service>(content).expect("a content");
         let moved = tokio::task::spawn_blocking(move || make_move(&wish, content));
         moved.await.expect("not broken")
     }
@@ -92,7 +93,7 @@ impl Bench {
 
     fn question(&self, content: &str) -> Question {
         Question {
-            content: UnitContent::read(content).expect("a content"),
+            content: cob_kinds::read::<Service>(content).expect("a content"),
             systemd: self.place(),
             folder: self.folder().to_owned(),
             payload: self.folder().to_owned(),
@@ -270,7 +271,7 @@ fn a_mask_stays_as_long_as_it_is_wanted() {
         let mut before = Before::new("a.service", &systemd, "disabled", false);
         before.note(folder.path(), ["a.service"].into_iter()).expect("noted");
         put(is);
-        let content = UnitContent::read(&format!(r#"{{"unit":"a"{mask}}}"#)).expect("a content");
+        let content = cob_kinds::read::<Service>(&format!(r#"{{"unit":"a"{mask}}}"#)).expect("a content");
         before.once_ours(&content).count() == 1
     };
     let null = Some("/dev/null");
