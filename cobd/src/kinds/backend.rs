@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::departure::Attempt;
-use super::file_tree::{FilesAnswer, FilesQuery};
 use super::known::KnownSecrets;
+use super::queries::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 use super::saved::Saved;
-use super::service::{LogsAnswer, LogsQuery, Systemd};
+use super::systemd::Systemd;
 use crate::run::endings;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 

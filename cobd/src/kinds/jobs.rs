@@ -391,7 +391,10 @@ impl Kinds {
     #[cfg(test)]
     pub(super) fn use_systemd_at(&mut self, address: &str) {
         let tools = Arc::get_mut(&mut self.hands.tools).expect("no job has begun");
-        tools.set_systemd(service::Systemd { address: Some(address.to_owned()), ..service::Systemd::default() });
+        tools.set_systemd(super::systemd::Systemd {
+            address: Some(address.to_owned()),
+            ..super::systemd::Systemd::default()
+        });
     }
 
     fn backend(&self, kind: &Kind) -> Result<&dyn Backend, KindError> {

@@ -10,8 +10,8 @@
 //!     └──────── JobEnded ──> the daemon's loop
 //! ```
 //!
-//! Rules: a check never changes the host. A transition is idempotent: executed twice, it ends as if executed once. A
-//! new kind needs a file here, its tests, and a line of the registry.
+//! Rules: a check never changes the host. A transition is idempotent: executed twice, it ends as if executed once. The
+//! contents of kinds are defined in [`cob_kinds`].
 
 mod backend;
 mod budget;
@@ -28,10 +28,12 @@ pub(crate) mod native;
 mod noop;
 mod package;
 pub(crate) mod plugin;
+mod queries;
 mod registry;
 mod saved;
 pub(crate) mod service;
 mod settings;
+mod systemd;
 mod tcp_check;
 #[cfg(test)]
 mod testing;
@@ -41,7 +43,6 @@ pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process,
 pub(crate) use backend::{file_name, file_names, make_folder};
 pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
 pub(crate) use file_tree::missing_store;
-pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
+pub use queries::{FileConflict, FileVersion, FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 pub(crate) use service::RunAs;
-pub use service::{LogsAnswer, LogsQuery};

@@ -11,7 +11,7 @@ use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, KindName, StateName
 use tokio::sync::mpsc;
 
 use super::contract::Case;
-use super::file_tree::{FilesAnswer, FilesQuery};
+use super::queries::{FilesAnswer, FilesQuery};
 use super::{CheckOutcome, Context, Hop, JobEnd, JobEnded, JobHandle, Kinds, Outcome};
 use crate::run::testing::{anybody_with, program, wait_for};
 use crate::run::{JobId, payload};

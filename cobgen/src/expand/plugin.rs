@@ -30,8 +30,8 @@ struct PluginContent {
     #[schemars(required)]
     run: Option<Run>,
     /// The configuration that the plug-in requires; each message contains it.
-    #[expect(dead_code, reason = "read by the daemon and the plug-in; only its presence in the schema matters here")]
-    config: Option<Node>,
+    #[serde(rename = "config")]
+    _config: Option<Node>,
     /// All states; default: down, up, outdated.
     states: Option<Vec<Marked<String>>>,
     /// The on state; default: up.

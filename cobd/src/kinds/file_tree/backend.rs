@@ -17,13 +17,14 @@ use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
 use tracing::{info, warn};
 
 use super::pool::{Does, Pool};
-use super::query::{self, FilesAnswer, FilesQuery};
+use super::query;
 use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work, file_name, file_names};
 use crate::kinds::known::{KnownSecrets, Looking};
+use crate::kinds::queries::{FilesAnswer, FilesQuery};
 use crate::run::{Opener, Sealed, now_ns};
 
 /// All states of the kind.

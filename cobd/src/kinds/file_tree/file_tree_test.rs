@@ -9,7 +9,8 @@ use cob_types::Kind;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
 use crate::kinds::contract::tests::holds;
 use crate::kinds::contract::{Case, Rule, run};
-use crate::kinds::file_tree::{FileTree, FilesQuery, missing_store};
+use crate::kinds::file_tree::{FileTree, missing_store};
+use crate::kinds::queries::FilesQuery;
 use crate::kinds::testing::{Bench, kind, reason, state};
 
 fn file_tree() -> Kind {

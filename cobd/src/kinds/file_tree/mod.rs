@@ -22,4 +22,3 @@ mod who;
 
 pub(super) use backend::FileTree;
 pub(crate) use backend::missing_store;
-pub use query::{FileConflict, FileVersion, FilesAnswer, FilesQuery};

@@ -1,116 +1,12 @@
 //! Queries and orders of users about a file tree: differences, versions, and decisions about conflicts.
 
 use cob_files::{Choice, FilesError, TreePath};
-use serde::{Deserialize, Serialize};
 
 use super::backend::Need;
+use crate::kinds::queries::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 
 /// The most versions in an answer.
 const MOST: usize = 1000;
-
-/// A query or an order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FilesQuery {
-    /// The difference between the disk and the desired tree, or the original tree if it departs.
-    Diff {
-        /// The change object is about to depart.
-        retire: bool,
-        /// For shared files, include the lines that a transition would write.
-        written: bool,
-    },
-    /// The kept versions.
-    Log,
-    /// A version; with a path, the content of a file in the version.
-    Show {
-        /// Its id, or a prefix of it.
-        version: String,
-        /// The file.
-        path: Option<String>,
-    },
-    /// A file in conflict, with both sides of each difference.
-    Hunks {
-        /// The file. `None`: the first file in conflict.
-        path: Option<String>,
-        /// The change object is about to depart.
-        retire: bool,
-    },
-    /// The changes by users, as a patch for the model.
-    Patch,
-    /// Resolves conflicts.
-    Resolve {
-        /// The file. `None`: all files.
-        path: Option<String>,
-        /// Only the conflict with this id, as it was shown.
-        conflict: Option<String>,
-        /// The decision.
-        choice: Choice,
-        /// The change object is about to depart.
-        retire: bool,
-    },
-    /// Revokes the decisions.
-    Undecide,
-    /// Restores a file from a version.
-    Restore {
-        /// The version.
-        version: String,
-        /// The file.
-        path: String,
-    },
-    /// Validates an order without executing it.
-    Would(Box<Self>),
-}
-
-/// The answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilesAnswer {
-    /// The answer as text, or the requested text.
-    pub text: String,
-    /// The file, if the query did not name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// The id of the conflict in a file to edit, for the decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<String>,
-    /// The state that the check found, for a difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
-    /// Files in conflict.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conflicts: Vec<FileConflict>,
-    /// The versions, the newest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub versions: Vec<FileVersion>,
-}
-
-/// A file in conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileConflict {
-    /// The file.
-    pub path: String,
-    /// The two changes that conflict.
-    pub what: String,
-    /// The merged text with both sides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hunks: Option<String>,
-    /// The existing file is to be removed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub goes: bool,
-}
-
-/// A version of a file tree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileVersion {
-    /// The id for `show` and `restore`.
-    pub id: String,
-    /// The creation time in seconds since 1970.
-    pub time: u64,
-    /// The generation at that time.
-    pub generation: u64,
-    /// The reason: `before`, `applied`, `found`, `retired`.
-    pub reason: String,
-    /// Some of its paths.
-    pub paths: Vec<String>,
-}
 
 /// Answers a query.
 pub(super) fn answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, String> {

@@ -7,8 +7,7 @@ use cob_types::{Cob, Kind};
 
 use super::Kinds;
 use crate::kinds::backend::{Context, Work};
-use crate::kinds::file_tree::{FilesAnswer, FilesQuery};
-use crate::kinds::service::{LogsAnswer, LogsQuery};
+use crate::kinds::queries::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 
 impl Kinds {
     /// Queries a change object's files. Must be called within a tokio runtime.

@@ -14,13 +14,14 @@ use super::folder::{Look, ServiceFolder};
 use super::former::{self, Form};
 use super::leaving;
 use super::link::Link;
-use super::logs::{self, LogsAnswer, LogsQuery};
+use super::logs;
 use super::mover::{Answer, Goal, Wish};
 use super::unit::{self, Judgement, Question};
 use super::watch::Watcher;
 use crate::blocking::beside;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::kinds::departure::Attempt;
+use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
 /// All states. A kind needs the first two. `stale`, of units: the running service differs in a way that can be

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::unit::{Bus, Systemd};
+use super::unit::Bus;
+use crate::kinds::systemd::Systemd;
 
 /// The connection that all checks share.
 #[derive(Debug, Clone, Default)]

@@ -7,45 +7,14 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
-use serde::{Deserialize, Serialize};
-
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
+use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{Shape, half_character, left_out, open_regular, whole_line};
 
 /// The most bytes of an answer. The gapless end that is kept of a file is longer.
 const MAX_BYTES: u64 = 256 << 10;
 /// The source name of the daemon's files.
 const SOURCE: &str = "output";
-
-/// A query for output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogsQuery {
-    /// The most lines, counted from the end.
-    pub lines: usize,
-    /// Only output after this place.
-    pub after: Option<String>,
-    /// The output of the previous run.
-    pub previous: bool,
-}
-
-impl LogsQuery {
-    /// The most lines of a query.
-    pub const MAX_LINES: usize = 10_000;
-}
-
-/// Output of a service.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogsAnswer {
-    /// The source: `output`, a file of the daemon, or `journal`, the machine's journal.
-    pub source: String,
-    /// The output, unchanged.
-    pub text: String,
-    /// The place at its end, for the next query.
-    pub next: String,
-    /// Another run has started, and its output follows.
-    #[serde(default)]
-    pub ended: bool,
-}
 
 /// A place in the output of a supervised service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,6 +60,5 @@ pub(crate) use commands::RunAs;
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
 pub(crate) use leaving::restore;
-pub use logs::{LogsAnswer, LogsQuery};
 pub(crate) use mover::make_move;
-pub(super) use unit::{Systemd, own_unit};
+pub(super) use unit::own_unit;

@@ -23,8 +23,9 @@ use super::folder::{Look, Plan, ServiceFolder, boot, write_environment};
 use super::former;
 use super::ready::Attempts;
 use super::supervised::Kept;
-use super::unit::{self, Systemd};
+use super::unit;
 use crate::kinds::backend::make_folder;
+use crate::kinds::systemd::Systemd;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
 
 /// How long the supervisor may take to note the service's process after its start.

@@ -20,8 +20,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::folder::{ENDED, LOCK};
-use super::unit::{Bus, Change, Systemd, unit_of};
+use super::unit::{Bus, Change, unit_of};
 use crate::kinds::backend::{Tools, make_folder};
+use crate::kinds::systemd::Systemd;
 
 /// The pause between two attempts to reach systemd.
 const AGAIN: Duration = Duration::from_secs(10);

@@ -8,11 +8,12 @@ use std::path::Path;
 use cob_kinds::Service;
 use serde::{Deserialize, Serialize};
 
-use super::bus::{Systemd, UnitState};
+use super::bus::UnitState;
 use super::content::UnitService as _;
 use super::files::{Found, find, is_mask};
 use super::links::{Links, install_section};
 use crate::durable::{self, Sync};
+use crate::kinds::systemd::Systemd;
 use crate::run::read_capped;
 
 const FORMAT: u32 = 1;

@@ -13,6 +13,7 @@ use zbus::{
 };
 
 use super::ended::{self, ServiceState};
+use crate::kinds::systemd::Systemd;
 
 pub(super) const NAME: &str = "org.freedesktop.systemd1";
 pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
@@ -27,22 +28,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(90);
 const WITHOUT: &str = "is this machine run by systemd, with a system bus (package dbus)? Where it is not, describe \
                        the service by commands: `start`, `stop`, `status`, `ready`";
-
-/// How to reach systemd.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::kinds) struct Systemd {
-    /// The system bus. `None`: the default address.
-    pub(in crate::kinds) address: Option<String>,
-    /// The administrators' folder for unit files.
-    pub(in crate::kinds) units: PathBuf,
-    /// The folder for unit files until the next boot.
-    #[serde(default = "runtime_units")]
-    pub(in crate::kinds) runtime: PathBuf,
-}
-
-fn runtime_units() -> PathBuf {
-    "/run/systemd/system".into()
-}
 
 /// A connection to systemd.
 #[derive(Debug, Clone)]
@@ -99,16 +84,6 @@ impl Change {
         let (Some(unit), Ok((_, changed, _))) = (unit, changed) else { return Self::Nothing };
         let text = |name| changed.get(name).and_then(|value| <&str>::try_from(value).ok()).unwrap_or_default();
         Self::Unit(unit, ["ActiveState", "SubState"].map(|name| text(name).to_owned()))
-    }
-}
-
-impl Default for Systemd {
-    fn default() -> Self {
-        Self {
-            address: std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok(),
-            units: "/etc/systemd/system".into(),
-            runtime: runtime_units(),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::ended::Ending;
-use crate::kinds::service::logs::{LogsAnswer, LogsQuery};
+use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{left_out, whole_line};
 
 /// The time limit for reading the last lines of a unit.

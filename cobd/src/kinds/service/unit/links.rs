@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::bus::{Changes, Systemd, UnitState};
+use super::bus::{Changes, UnitState};
 use super::files::{Found, find, put_back, read_unit_file};
+use crate::kinds::systemd::Systemd;
 
 /// The suffixes of folders that contain the dependencies of units.
 const DEPENDENCIES: [&str; 3] = [".wants", ".requires", ".upholds"];

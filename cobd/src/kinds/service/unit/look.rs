@@ -8,7 +8,7 @@ use std::time::Duration;
 use cob_kinds::Service;
 
 use super::before::{Before, Started};
-use super::bus::{Bus, Systemd, UnitState};
+use super::bus::{Bus, UnitState};
 use super::content::{UnitService as _, identity};
 use super::files::{configuration, differences};
 use super::journal::last_words as last_words_of;
@@ -17,6 +17,7 @@ use crate::blocking::beside;
 use crate::kinds::service::commands::last_words;
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, left};
+use crate::kinds::systemd::Systemd;
 
 /// The inputs of a check.
 #[derive(Debug, Clone)]

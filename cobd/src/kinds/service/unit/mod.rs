@@ -30,7 +30,6 @@ mod served;
 pub(super) mod testing;
 
 pub(super) use before::Before;
-pub(in crate::kinds) use bus::Systemd;
 pub(super) use bus::{Bus, Change};
 pub(super) use content::unit_of;
 pub(super) use handover::hand_over;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cob_kinds::Service;
 
 use super::before::Before;
-use super::bus::{Bus, Systemd};
+use super::bus::Bus;
 use super::links::{AllLinks, all_links};
 use super::look::{Judgement, Question, check};
 use super::mover::{make_move, restore};
@@ -17,6 +17,7 @@ use super::testing::{CRASHES, FakeSystemd};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::leaving::Going;
 use crate::kinds::service::mover::{Goal, Wish};
+use crate::kinds::systemd::Systemd;
 
 struct Bench {
     systemd: FakeSystemd,
