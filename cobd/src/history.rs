@@ -290,7 +290,7 @@ fn number(Number { start, counter }: Number) -> String {
     format!("{start}.{counter}")
 }
 
-fn locks(locks: &[cob_engine::record::HeldLock]) -> String {
+fn locks(locks: &[cob_engine::record::LockRecord]) -> String {
     let all: Vec<_> = locks.iter().map(|l| format!("{}@{}", l.cob, l.state)).collect();
     if all.is_empty() { String::new() } else { format!("under {}", all.join(", ")) }
 }

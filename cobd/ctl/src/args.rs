@@ -28,7 +28,7 @@ pub use looks::{
 pub use operations::{DrainArgs, Selection, StopArgs};
 pub use run::RunArgs;
 pub use words::{
-    AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs,
+    AtMost, BudgetArgs, CallOffArgs, CancelArgs, FenceArgs, LimitArgs, MarkDepartedArgs, OnFailureArg, OutcomesArgs,
     RetryArgs, RollbackArgs, SwitchArgs,
 };
 
@@ -221,7 +221,7 @@ pub enum Command {
     Fence(FenceArgs),
     /// Mark an unremovable change object as removed
     #[command(after_help = words::DECLARE_FINAL)]
-    DeclareFinal(DeclareFinalArgs),
+    DeclareFinal(MarkDepartedArgs),
     /// Show past switches: operator, times, result on each host
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),

@@ -11,7 +11,7 @@ use cob_types::message::{About, DepartureReport, Grant};
 use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::object::has_waited_since;
-use crate::record::{Durable, DurableCob, HeldLock};
+use crate::record::{Durable, DurableCob, LockRecord};
 use crate::time::Time;
 
 /// The list whose indices replace interned names. Looked up, never iterated.
@@ -394,7 +394,7 @@ fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob, now:
     }
 }
 
-fn canonical_held(form: &mut Form<'_>, asker: &CobId, locks: &[HeldLock]) {
+fn canonical_held(form: &mut Form<'_>, asker: &CobId, locks: &[LockRecord]) {
     form.word(locks.len() as u64);
     for lock in locks {
         let pair = form.pair(asker, &lock.cob);

@@ -9,7 +9,7 @@ use std::fmt;
 use cob_types::{CobId, SmallMap};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::record::KeptGrant;
+use crate::record::GrantRecord;
 
 /// The most grants in the list.
 const FEW: usize = 64;
@@ -18,9 +18,9 @@ const FEW: usize = 64;
 #[derive(Clone, Default)]
 pub struct Grants {
     /// All grants, as long as they are few.
-    few: SmallMap<CobId, KeptGrant>,
+    few: SmallMap<CobId, GrantRecord>,
     /// All grants, from then on until the map is empty.
-    many: BTreeMap<CobId, KeptGrant>,
+    many: BTreeMap<CobId, GrantRecord>,
 }
 
 impl Grants {
@@ -37,18 +37,18 @@ impl Grants {
     }
 
     /// The grants in the order of the dependents.
-    pub fn iter(&self) -> impl Iterator<Item = (&CobId, &KeptGrant)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&CobId, &GrantRecord)> {
         self.few.iter().chain(&self.many)
     }
 
     /// The grant to a dependent.
     #[must_use]
-    pub fn get(&self, to: &CobId) -> Option<&KeptGrant> {
+    pub fn get(&self, to: &CobId) -> Option<&GrantRecord> {
         self.few.get(to).or_else(|| self.many.get(to))
     }
 
     /// Inserts the grant to a dependent.
-    pub fn insert(&mut self, to: CobId, grant: KeptGrant) {
+    pub fn insert(&mut self, to: CobId, grant: GrantRecord) {
         if self.few.len() >= FEW {
             self.many = std::mem::take(&mut self.few).into_iter().collect();
         }
@@ -60,7 +60,7 @@ impl Grants {
     }
 
     /// Removes the grant to a dependent.
-    pub fn remove(&mut self, to: &CobId) -> Option<KeptGrant> {
+    pub fn remove(&mut self, to: &CobId) -> Option<GrantRecord> {
         self.few.remove(to).or_else(|| self.many.remove(to))
     }
 
@@ -79,8 +79,8 @@ impl PartialEq for Grants {
 
 impl Eq for Grants {}
 
-impl FromIterator<(CobId, KeptGrant)> for Grants {
-    fn from_iter<I: IntoIterator<Item = (CobId, KeptGrant)>>(promises: I) -> Self {
+impl FromIterator<(CobId, GrantRecord)> for Grants {
+    fn from_iter<I: IntoIterator<Item = (CobId, GrantRecord)>>(promises: I) -> Self {
         let few: SmallMap<_, _> = promises.into_iter().collect();
         if few.len() <= FEW {
             return Self { few, many: BTreeMap::new() };
@@ -120,9 +120,9 @@ mod tests {
         CobId::new(text).expect("an id")
     }
 
-    fn grant(counter: u64) -> KeptGrant {
+    fn grant(counter: u64) -> GrantRecord {
         let up = StateName::new("up").expect("a state");
-        KeptGrant::of(&GrantOut {
+        GrantRecord::of(&GrantOut {
             folder: None,
             number: Number { start: 1, counter },
             set: vec![up.clone()],

@@ -37,7 +37,7 @@ pub struct Record {
 
 /// A lock that a grant or action relies on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldLock {
+pub struct LockRecord {
     /// The grantor.
     pub cob: CobId,
     /// The number of the request.
@@ -68,7 +68,7 @@ pub struct GrantOut {
     /// The fingerprint that the asker expected.
     pub fingerprint: Option<Fingerprint>,
     /// The grantor's own locks that the grant relies on.
-    pub rests_on: Vec<HeldLock>,
+    pub rests_on: Vec<LockRecord>,
     /// Its holder has failed, and keeps it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: bool,
@@ -83,9 +83,9 @@ pub struct GrantOut {
 /// A [`GrantOut`] in its encoded bytes. In a chain each change object holds a grant until the last has converged, and
 /// only a start, which reads each grant once, needs the decoded form.
 #[derive(Clone, PartialEq, Eq)]
-pub struct KeptGrant(Box<[u8]>);
+pub struct GrantRecord(Box<[u8]>);
 
-impl KeptGrant {
+impl GrantRecord {
     /// Encodes a grant.
     #[must_use]
     pub fn of(grant: &GrantOut) -> Self {
@@ -111,19 +111,19 @@ impl KeptGrant {
     }
 }
 
-impl fmt::Debug for KeptGrant {
+impl fmt::Debug for GrantRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }
 }
 
-impl Serialize for KeptGrant {
+impl Serialize for GrantRecord {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.get().serialize(to)
     }
 }
 
-impl<'de> Deserialize<'de> for KeptGrant {
+impl<'de> Deserialize<'de> for GrantRecord {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         GrantOut::deserialize(from).map(|grant| Self::of(&grant))
     }
@@ -143,10 +143,10 @@ pub struct Begun {
     /// It is a process that outlives the daemon.
     pub process: bool,
     /// The locks that it runs under.
-    pub locks: Vec<HeldLock>,
+    pub locks: Vec<LockRecord>,
     /// The token of its budget that it has taken to leave its state, and keeps until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<Box<HeldLock>>,
+    pub token: Option<Box<LockRecord>>,
     /// The generation by which it runs; zero: written by an older version.
     #[serde(default, skip_serializing_if = "is_default")]
     pub generation: GenerationNumber,
@@ -206,7 +206,7 @@ pub enum Body {
         error: String,
         /// The token of its budget that it still keeps: it is not back yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        token: Option<Box<HeldLock>>,
+        token: Option<Box<LockRecord>>,
     },
     /// A check has ended.
     Checked {

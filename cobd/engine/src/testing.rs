@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::engine::RestartInput;
 use crate::engine::invariants;
 use crate::event::{ActionOutcome, CheckOutcome, Event};
-use crate::record::{Body, Durable, HeldLock, Note};
+use crate::record::{Body, Durable, LockRecord, Note};
 use crate::time::{Span, Time};
 
 /// The fingerprint of all contents, unless a test sets another.
@@ -321,11 +321,11 @@ fn tell_note(cob: &CobId, note: &Note) -> String {
     }
 }
 
-fn tell_token(token: Option<&HeldLock>) -> String {
+fn tell_token(token: Option<&LockRecord>) -> String {
     token.map(|t| format!(", with a token of {} {}", t.cob, num(t.number))).unwrap_or_default()
 }
 
-fn tell_held(locks: &[HeldLock]) -> String {
+fn tell_held(locks: &[LockRecord]) -> String {
     let mut text = String::new();
     for (at, lock) in locks.iter().enumerate() {
         let _ = write!(text, "{} {}@{} {}", if at == 0 { ", on" } else { "" }, lock.cob, lock.state, num(lock.number));

@@ -13,7 +13,7 @@ use super::folders::Folders;
 use super::prechecks::Seen;
 use super::{Active, BUSY_EVERY, Daemon, RunError, job_id};
 use crate::generations::Prepared;
-use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
+use crate::kinds::{CheckOutcome, Context, Import, JobEnd, JobEnded, Outcome, TransitionAttempt};
 use crate::peer::Transport as _;
 
 /// The number of generations kept on this host's disk.
@@ -139,7 +139,8 @@ impl Daemon {
     fn end_outdated_waits(&self) {
         for (cob, from, to) in self.engine.actions_with_earlier_content() {
             let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
-            let ends = kind.is_some_and(|kind| self.kinds.only_waits(kind, &Hop { from, to, attempt: 1 }));
+            let ends =
+                kind.is_some_and(|kind| self.kinds.only_waits(kind, &TransitionAttempt { from, to, attempt: 1 }));
             if let Some((_, handle)) = self.running.get(&cob).filter(|_| ends) {
                 info!(%cob, "its dependencies have other names now: its wait starts again");
                 handle.cancel();
@@ -230,7 +231,7 @@ impl Daemon {
                     Run::Check { .. } => self.kinds.check(job, context),
                     Run::Action { from, to, attempt, .. } => {
                         self.outputs.forget(&cob);
-                        self.kinds.transition(job, context, Hop { from, to, attempt })
+                        self.kinds.transition(job, context, TransitionAttempt { from, to, attempt })
                     }
                 };
                 begun.map_err(|e| e.to_string())
@@ -293,7 +294,12 @@ impl Daemon {
     }
 
     /// Adopts an action that an earlier incarnation started.
-    pub(super) fn adopt_job(&mut self, cob: &CobId, number: cob_types::Number, hop: Hop) -> Result<(), String> {
+    pub(super) fn adopt_job(
+        &mut self,
+        cob: &CobId,
+        number: cob_types::Number,
+        hop: TransitionAttempt,
+    ) -> Result<(), String> {
         let job = job_id(number);
         let context = self.context_of(cob)?;
         let handle = self.kinds.adopt(job, context, hop).map_err(|e| e.to_string())?;

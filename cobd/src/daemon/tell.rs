@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::Daemon;
 use crate::peer::Transport as _;
-use crate::web::{Access, Stands, StatusOf};
+use crate::web::{Access, StatusOf, WatchedStatus};
 
 impl Daemon {
     pub(super) fn host_status(&self, of: StatusOf, most_waiting: usize) -> HostStatus {
@@ -96,7 +96,7 @@ impl Daemon {
 
     /// Reports the awaited part of the status to watchers.
     pub(super) fn tell_standing(&self) {
-        self.front.api.pace.stands(Stands {
+        self.front.api.pace.stands(WatchedStatus {
             converged: self.is_converged(),
             generation: self.engine.generation(),
             going_to: self.engine.pending_generation(),

@@ -93,12 +93,12 @@ pub struct TornTail {
 
 /// A journal's folder, locked for this process but not read yet.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockedFolder {
     folder: PathBuf,
     lock: FolderLock,
 }
 
-impl Held {
+impl LockedFolder {
     /// Opens the journal, or starts it. Old segments stay for the history as `keep` says. `in_use` is evidence that the
     /// folder was in use: then a journal without any record is an error. A first start that ended before its first
     /// record leaves no other data behind.
@@ -164,11 +164,11 @@ impl FileJournal {
     ///
     /// # Errors
     /// [`JournalError::InUse`] if another process has locked it.
-    pub fn hold(folder: &Path) -> Result<Held, JournalError> {
-        Ok(Held { folder: folder.to_owned(), lock: FolderLock::take(folder)? })
+    pub fn hold(folder: &Path) -> Result<LockedFolder, JournalError> {
+        Ok(LockedFolder { folder: folder.to_owned(), lock: FolderLock::take(folder)? })
     }
 
-    /// [Locks](Self::hold) the folder and [opens](Held::open) the journal, without evidence that it was in use.
+    /// [Locks](Self::hold) the folder and [opens](LockedFolder::open) the journal, without evidence that it was in use.
     ///
     /// # Errors
     /// As for both functions.

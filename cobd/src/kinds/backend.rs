@@ -54,11 +54,11 @@ pub trait Backend: Send + Sync {
     }
 
     /// Describes how to carry out a transition. Transitions are idempotent.
-    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
+    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome>;
 
     /// Whether this transition only waits for an outside condition and may end early without leftovers. If the content
     /// changes meanwhile, the transition ends and starts again with the new content.
-    fn only_waits(&self, _kind: &Kind, _hop: &Hop) -> bool {
+    fn only_waits(&self, _kind: &Kind, _hop: &TransitionAttempt) -> bool {
         false
     }
 
@@ -159,7 +159,7 @@ pub struct Import {
 
 /// One transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hop {
+pub struct TransitionAttempt {
     /// The old state.
     pub from: StateName,
     /// The new state.
@@ -347,7 +347,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 
 impl Context {
     /// The environment of its actions, without the variables that point into the job's folder.
-    pub(super) fn environment(&self, tools: &Tools, hop: Option<&Hop>) -> BTreeMap<String, String> {
+    pub(super) fn environment(&self, tools: &Tools, hop: Option<&TransitionAttempt>) -> BTreeMap<String, String> {
         let mut all = base_environment();
         let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
         set("COB_ID", self.cob.id.to_string());
@@ -380,7 +380,7 @@ impl Context {
     }
 
     /// The kind's declaration of a transition, if there is one.
-    pub(super) fn transition(&self, hop: &Hop) -> Option<&Transition> {
+    pub(super) fn transition(&self, hop: &TransitionAttempt) -> Option<&Transition> {
         self.kind.transitions.iter().find(|t| t.from == hop.from && t.to == hop.to)
     }
 

@@ -5,7 +5,7 @@
 use cob_kinds::{Budget, Content as _};
 use cob_types::{CobId, Kind};
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 
 /// The back end `budget`.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Backend for BudgetKind {
         Work::known(CheckOutcome::found(context.kind.preferred.clone()))
     }
 
-    fn transition(&self, _tools: &Tools, _context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, _context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         Work::known(Outcome::failed(format!("a budget does not move to {}", hop.to)))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cob_types::{Kind, StateName};
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint};
 use crate::run::{Exit, JobResult, escape};
 
 /// The back end `command`.
@@ -60,7 +60,7 @@ impl Backend for CommandKind {
         })
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let transition = context.transition(hop);
         let Some((transition, command)) = transition.and_then(|t| Some((t, t.run.clone()?))) else {
             let what = format!("its kind has no command for {} -> {}", hop.from, hop.to);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cob_types::{CobId, Kind, StateName};
 
-use super::backend::{CheckOutcome, Context, Hop, Outcome, Work};
+use super::backend::{CheckOutcome, Context, Outcome, TransitionAttempt, Work};
 
 /// The states that change objects have reached by transitions, by id, and the complaints of waiting gates. A clone is
 /// another handle to the same memory.
@@ -67,7 +67,7 @@ impl Remembered {
 }
 
 /// Whether the gate waits during this transition.
-pub(super) fn opens(kind: &Kind, hop: &Hop) -> bool {
+pub(super) fn opens(kind: &Kind, hop: &TransitionAttempt) -> bool {
     hop.to == kind.preferred
 }
 
@@ -95,7 +95,7 @@ where
 pub(super) fn transition<F, L>(
     remembered: &Remembered,
     context: &Context,
-    hop: &Hop,
+    hop: &TransitionAttempt,
     interval: Duration,
     look: F,
 ) -> Work<Outcome>

@@ -13,7 +13,7 @@ use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 use super::gate::{self, Remembered};
 
 /// The longest page in which a text is searched.
@@ -96,7 +96,7 @@ impl Backend for HttpCheckKind {
         gate::check(&self.remembered, context, async move { look(&page?).await })
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let page = read(&context.cob.content);
         let interval = page.as_ref().map_or(Duration::ZERO, |p| p.content.interval.0);
         gate::transition(&self.remembered, context, hop, interval, move || {
@@ -105,7 +105,7 @@ impl Backend for HttpCheckKind {
         })
     }
 
-    fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
         gate::opens(kind, hop)
     }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tracing::warn;
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, make_folder};
 use super::departure::{Attempt, Departure};
 use super::saved::Saved;
 use super::{kept, registry, service};
@@ -84,7 +84,7 @@ pub struct Label {
     /// The change object.
     pub cob: CobId,
     /// The transition. `None`: the job is a check.
-    pub hop: Option<Hop>,
+    pub hop: Option<TransitionAttempt>,
 }
 
 /// A job that an earlier daemon began.
@@ -217,7 +217,7 @@ impl Kinds {
 
     /// Whether a transition of this kind may be cancelled without leftovers.
     #[must_use]
-    pub fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+    pub fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
         self.backend(kind).is_ok_and(|backend| backend.only_waits(kind, hop))
     }
 
@@ -243,7 +243,7 @@ impl Kinds {
     ///
     /// # Errors
     /// [`KindError::NoBackend`]; other failures are the transition's result.
-    pub fn transition(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
+    pub fn transition(&self, job: JobId, context: Context, hop: TransitionAttempt) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
         let work = backend.transition(&self.hands.tools, &context, &hop);
         Ok(self.hands.begin(job, About::hop(&context, hop, backend.saves()), &context, work))
@@ -266,7 +266,7 @@ impl Kinds {
 
     /// Takes over a transition that an earlier daemon started, and reports its end. The result is [`Outcome::Lost`] if
     /// the runner was killed or the transition ran inside the earlier daemon.
-    pub fn adopt(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
+    pub fn adopt(&self, job: JobId, context: Context, hop: TransitionAttempt) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
         let work = backend.transition(&self.hands.tools, &context, &hop);
         Ok(self.hands.adopt(job, About::hop(&context, hop, backend.saves()), work))
@@ -439,7 +439,7 @@ impl About {
         Self { label: Label { cob: context.cob.id.clone(), hop: None }, saves: false }
     }
 
-    fn hop(context: &Context, hop: Hop, saves: bool) -> Self {
+    fn hop(context: &Context, hop: TransitionAttempt, saves: bool) -> Self {
         Self { label: Label { cob: context.cob.id.clone(), hop: Some(hop) }, saves }
     }
 }

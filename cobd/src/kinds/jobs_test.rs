@@ -152,7 +152,7 @@ async fn a_returned_daemon_takes_over_what_runs() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    let hop = Hop { from: state("down"), to: state("up"), attempt: 1 };
+    let hop = TransitionAttempt { from: state("down"), to: state("up"), attempt: 1 };
     let label = |hop| Some(Label { cob: context.cob.id.clone(), hop });
     assert_eq!(found[0], FoundAction { job, label: label(Some(hop.clone())), running: true });
     assert_eq!(found[1], FoundAction { job: check, label: label(None), running: true });

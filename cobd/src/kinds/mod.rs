@@ -39,7 +39,7 @@ mod tcp_check;
 mod testing;
 mod wait;
 
-pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
+pub use backend::{Backend, CheckOutcome, Context, Import, Outcome, Process, Tools, TransitionAttempt, Work};
 pub(crate) use backend::{file_name, file_names, make_folder};
 pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
 pub(crate) use file_tree::missing_store;

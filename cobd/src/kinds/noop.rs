@@ -7,7 +7,7 @@ use cob_kinds::{Content as _, Noop};
 use cob_types::message::Values;
 use cob_types::{CobId, Kind, canonical};
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 use super::gate::Remembered;
 
 /// The back end `noop`.
@@ -50,7 +50,7 @@ impl Backend for NoopKind {
         Work::known(CheckOutcome { exports, ..CheckOutcome::found(state) })
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         self.remembered.set(context.cob.id.clone(), hop.to.clone());
         Work::known(Outcome::Done { exports: Self::exports(context, &hop.to), saved: None })
     }

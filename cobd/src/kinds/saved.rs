@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use cob_types::{CobId, StateName};
 
-use super::backend::{Hop, Outcome, folder_name, make_folder};
+use super::backend::{Outcome, TransitionAttempt, folder_name, make_folder};
 use crate::durable::{self, Sync};
 
 /// The saved data of one host.
@@ -30,7 +30,7 @@ impl Saved {
     }
 
     /// Keeps the data of a transition that has ended. `raw` is the written data, also after a failure.
-    pub(super) fn ended(&self, cob: &CobId, hop: &Hop, raw: Option<&str>, outcome: Outcome) -> Outcome {
+    pub(super) fn ended(&self, cob: &CobId, hop: &TransitionAttempt, raw: Option<&str>, outcome: Outcome) -> Outcome {
         let kept = match &outcome {
             Outcome::Done { saved, .. } => {
                 self.keep(cob, hop, saved.as_deref()).and_then(|()| self.taken_back(&self.folder(cob), &hop.to))
@@ -43,7 +43,7 @@ impl Saved {
         }
     }
 
-    fn keep(&self, cob: &CobId, hop: &Hop, text: Option<&str>) -> io::Result<()> {
+    fn keep(&self, cob: &CobId, hop: &TransitionAttempt, text: Option<&str>) -> io::Result<()> {
         let (Some(text), name) = (text, name(&hop.from, &hop.to)) else { return Ok(()) };
         if fs::exists(self.folder(cob).join(&name))? { Ok(()) } else { self.write(cob, &name, text) }
     }
@@ -77,7 +77,7 @@ impl Saved {
     }
 
     /// Adds the saved data of the reverted transition to the environment of its revert.
-    pub(super) fn give(&self, cob: &CobId, hop: &Hop, environment: &mut BTreeMap<String, String>) {
+    pub(super) fn give(&self, cob: &CobId, hop: &TransitionAttempt, environment: &mut BTreeMap<String, String>) {
         let path = self.folder(cob).join(name(&hop.to, &hop.from));
         let Ok(text) = fs::read_to_string(&path) else { return };
         // A variable can't contain a NUL byte, but the file can.
@@ -110,8 +110,8 @@ mod tests {
     use super::*;
     use crate::kinds::testing::{cob_id, state};
 
-    fn hop(from: &str, to: &str) -> Hop {
-        Hop { from: state(from), to: state(to), attempt: 1 }
+    fn hop(from: &str, to: &str) -> TransitionAttempt {
+        TransitionAttempt { from: state(from), to: state(to), attempt: 1 }
     }
 
     fn done(text: &str) -> Outcome {

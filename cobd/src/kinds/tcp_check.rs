@@ -11,7 +11,7 @@ use cob_kinds::{Content as _, TcpCheck, read};
 use cob_types::{CobId, Kind};
 use tokio::net::TcpStream;
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 use super::gate::{self, Remembered};
 
 /// The back end `tcp-check`.
@@ -50,7 +50,7 @@ impl Backend for TcpCheckKind {
         gate::check(&self.remembered, context, async move { connect(&content?).await })
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let content = read::<TcpCheck>(&context.cob.content);
         let interval = content.as_ref().map_or(Duration::ZERO, |c| c.interval.0);
         gate::transition(&self.remembered, context, hop, interval, move || {
@@ -59,7 +59,7 @@ impl Backend for TcpCheckKind {
         })
     }
 
-    fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
         gate::opens(kind, hop)
     }
 

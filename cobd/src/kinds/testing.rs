@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::contract::Case;
 use super::queries::{FilesAnswer, FilesQuery};
-use super::{CheckOutcome, Context, Hop, JobEnd, JobEnded, JobHandle, Kinds, Outcome};
+use super::{CheckOutcome, Context, JobEnd, JobEnded, JobHandle, Kinds, Outcome, TransitionAttempt};
 use crate::run::testing::{anybody_with, program, wait_for};
 use crate::run::{JobId, payload};
 
@@ -124,7 +124,7 @@ impl Bench {
 
     pub(super) fn begin(&mut self, context: &Context, from: &str, to: &str) -> (JobId, JobHandle) {
         let job = self.job();
-        let hop = Hop { from: state(from), to: state(to), attempt: 1 };
+        let hop = TransitionAttempt { from: state(from), to: state(to), attempt: 1 };
         (job, self.kinds.transition(job, context.clone(), hop).expect("begun"))
     }
 

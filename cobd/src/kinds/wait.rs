@@ -8,7 +8,7 @@ use std::time::Duration;
 use cob_kinds::{Content as _, Wait};
 use cob_types::{CobId, Kind};
 
-use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 use super::gate::{self, Remembered};
 
 /// The back end `wait`.
@@ -39,7 +39,7 @@ impl Backend for WaitKind {
         Work::known(CheckOutcome::found(state.unwrap_or_else(|| context.kind.pre_remove.clone())))
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let time = || cob_kinds::read::<Wait>(&context.cob.content).map(|wait| wait.time());
         let pause = if gate::opens(&context.kind, hop) { time() } else { Ok(Duration::ZERO) };
         let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
@@ -54,7 +54,7 @@ impl Backend for WaitKind {
         Work::Inside { future: Box::pin(future), timeout: None }
     }
 
-    fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
         gate::opens(kind, hop)
     }
 

@@ -41,12 +41,12 @@ pub struct Links {
     first: SocketAddr,
     directory: Arc<Directory>,
     /// Every host that has been in the roster during this incarnation.
-    peers: BTreeMap<HostName, Kept>,
+    peers: BTreeMap<HostName, PeerEntry>,
     doors: Listeners,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct PeerEntry {
     peer: Arc<Peer>,
     wish: watch::Sender<DesiredLink>,
     accepted: mpsc::Sender<Accepted>,
@@ -113,13 +113,13 @@ impl Links {
         self.peers.get(host)?.peer.lock().heard()
     }
 
-    fn keep(shared: &Arc<Shared>, host: &HostName, wish: DesiredLink) -> Kept {
+    fn keep(shared: &Arc<Shared>, host: &HostName, wish: DesiredLink) -> PeerEntry {
         let peer = Arc::new(Peer::new(host.clone(), Session::new(shared.session, &shared.limits)));
         let (wish, wished) = watch::channel(wish);
         // A connection waits while its supervisor is busy; a second waiting connection means a broken peer.
         let (accepted, accepts) = mpsc::channel(1);
         let keeper = LinkSupervisor { shared: shared.clone(), peer: peer.clone(), wish: wished, accepted: accepts };
-        Kept { peer, wish, accepted, keeper: Owned::spawn(keeper.run()) }
+        PeerEntry { peer, wish, accepted, keeper: Owned::spawn(keeper.run()) }
     }
 }
 
@@ -229,7 +229,7 @@ impl Transport for Links {
     }
 }
 
-impl Kept {
+impl PeerEntry {
     fn is_present(&self) -> bool {
         matches!(*self.wish.borrow(), DesiredLink::Linked { .. })
     }

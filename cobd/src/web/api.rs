@@ -25,7 +25,7 @@ use crate::kinds::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 use super::access::Access;
 use super::pace::Pace;
 use super::rate_limit::RateLimit;
-use super::slots::Slots;
+use super::slots::ConnectionPlaces;
 use super::wire::{Done, Refusal, RefusalKind, StopOne};
 
 /// The time limit of a question. The loop answers between two commits, so a second is long.
@@ -393,7 +393,7 @@ pub struct Api {
     /// This host: an order for another host is refused.
     pub(super) host: HostName,
     /// The slots for connections.
-    pub(super) places: Arc<Slots>,
+    pub(super) places: Arc<ConnectionPlaces>,
     /// The free slots for watchers.
     pub(super) watchers: Arc<Semaphore>,
     /// The access rights; open connections are notified of changes.

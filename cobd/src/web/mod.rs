@@ -37,11 +37,11 @@ pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery, LogsA
 pub use access::{Access, Operators, Proof, Who};
 pub use api::{Api, Ask, Caller, Command, Departing, StatusOf, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
-pub(crate) use pace::Stands;
+pub(crate) use pace::WatchedStatus;
 pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
-    API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
+    API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, DepartedOrder, Done, GenerationOrder, GoOrder,
     HostOrder, LimitOrder, MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalCode, RefusalKind,
     RollbackOrder, StartOrder, StopOne, StopOrder, Version, Whoami,
 };

@@ -22,7 +22,7 @@ const TIMES: u32 = 60;
 
 /// The part of the status that watchers wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stands {
+pub(crate) struct WatchedStatus {
     pub(crate) converged: bool,
     pub(crate) generation: GenerationNumber,
     pub(crate) going_to: Option<GenerationNumber>,
@@ -34,7 +34,7 @@ pub(crate) struct Stands {
 pub(crate) struct Pace {
     /// In microseconds.
     cost: AtomicU64,
-    stands: watch::Sender<Stands>,
+    stands: watch::Sender<WatchedStatus>,
 }
 
 impl Pace {
@@ -44,12 +44,12 @@ impl Pace {
     }
 
     /// Reports the awaited part of the status.
-    pub(crate) fn stands(&self, now: Stands) {
+    pub(crate) fn stands(&self, now: WatchedStatus) {
         self.stands.send_if_modified(|stands| std::mem::replace(stands, now) != now);
     }
 
     /// The subscription for [`Self::wait`].
-    pub(super) fn watch(&self) -> watch::Receiver<Stands> {
+    pub(super) fn watch(&self) -> watch::Receiver<WatchedStatus> {
         self.stands.subscribe()
     }
 
@@ -59,7 +59,7 @@ impl Pace {
     }
 
     /// Waits until the next event may be sent.
-    pub(super) async fn wait(&self, stands: &mut watch::Receiver<Stands>) {
+    pub(super) async fn wait(&self, stands: &mut watch::Receiver<WatchedStatus>) {
         tokio::time::sleep(AT_LEAST).await;
         tokio::select! {
             // A dropped sender means that the daemon ends; the caller notices that elsewhere.
@@ -97,14 +97,14 @@ mod tests {
         // A machine may stall for a moment: several attempts are allowed.
         let mut at_once = false;
         for turn in 1..=10 {
-            pace.stands(Stands { generation: GenerationNumber(turn), ..Stands::default() });
+            pace.stands(WatchedStatus { generation: GenerationNumber(turn), ..WatchedStatus::default() });
             let began = Instant::now();
             pace.wait(&mut stands).await;
             at_once |= began.elapsed() < LONGEST / 2;
         }
         assert!(at_once);
         // A repetition is no change.
-        pace.stands(Stands { generation: GenerationNumber(10), ..Stands::default() });
+        pace.stands(WatchedStatus { generation: GenerationNumber(10), ..WatchedStatus::default() });
         assert!(!stands.has_changed().expect("a sender"));
     }
 }

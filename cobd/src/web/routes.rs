@@ -30,7 +30,7 @@ use super::run;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
+    API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, DepartedOrder, Done, GenerationOrder, GoOrder,
     HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalCode, RefusalKind, RollbackOrder, StartOrder,
     StopOrder, Version, Whoami,
 };
@@ -401,7 +401,7 @@ async fn fence(State(api): State<Api>, Extension(author): Extension<Who>, reques
 }
 
 async fn declare_final(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let FinalOrder { cob, host, who } = body(&api, request).await?;
+    let DepartedOrder { cob, host, who } = body(&api, request).await?;
     let departing = match (cob, host) {
         (Some(cob), None) => Departing::Cob(cob),
         (None, Some(host)) => Departing::Host(host),

@@ -1,4 +1,4 @@
-//! Slots for connections to the API (`Slots`): their number, and which connection yields to a new connection.
+//! Places for connections to the API (`ConnectionPlaces`): their number, and which connection yields to a new connection.
 //!
 //! Three kinds of callers have separate slots and do not block each other: the Unix socket, operators with a proved
 //! key, and all others. The others are unknown at first. A new connection takes the slot of the oldest connection that
@@ -14,11 +14,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::rate_limit::block;
 
-/// Slots of the Unix socket: for all watchers, and some more.
+/// Places of the Unix socket: for all watchers, and some more.
 const LOCAL: usize = 96;
-/// Slots of connections with an operator's proved key.
+/// Places of connections with an operator's proved key.
 const KNOWN: usize = 96;
-/// Slots of all others.
+/// Places of all others.
 const UNKNOWN: usize = 96;
 
 /// Up to this number of connections from a source are no crowd.
@@ -26,7 +26,7 @@ const NO_CROWD: usize = 8;
 
 /// The slots of an API.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct ConnectionPlaces {
     local: Arc<Semaphore>,
     known: Arc<Semaphore>,
     unknown: Arc<Unknown>,
@@ -35,14 +35,14 @@ pub(super) struct Slots {
 /// The slot of a connection, for as long as it is kept.
 #[derive(Debug)]
 pub(super) struct Place {
-    _held: Held,
+    _held: PlaceKind,
     let_in: Admission,
 }
 
 #[derive(Debug)]
-enum Held {
+enum PlaceKind {
     Permit { _permit: OwnedSemaphorePermit },
-    Guest { id: u64, of: Arc<Unknown> },
+    UnknownCaller { id: u64, of: Arc<Unknown> },
 }
 
 /// Admits the caller of a connection: its slot can no longer be taken. Goes with a request.
@@ -52,29 +52,29 @@ pub(super) struct Admission(Option<(u64, Arc<Unknown>, Arc<Notify>)>);
 /// Connections of unknown callers, by increasing numbers.
 #[derive(Debug, Default)]
 struct Unknown {
-    guests: Mutex<Guests>,
+    guests: Mutex<UnknownCallers>,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
+struct UnknownCallers {
     last: u64,
-    here: BTreeMap<u64, Guest>,
+    here: BTreeMap<u64, UnknownCaller>,
 }
 
 #[derive(Debug)]
-struct Guest {
+struct UnknownCaller {
     source: IpAddr,
     let_in: bool,
     leave: Arc<Notify>,
 }
 
-impl Default for Slots {
+impl Default for ConnectionPlaces {
     fn default() -> Self {
         Self { local: Arc::new(Semaphore::new(LOCAL)), known: Arc::new(Semaphore::new(KNOWN)), unknown: Arc::default() }
     }
 }
 
-impl Slots {
+impl ConnectionPlaces {
     /// Waits for a slot for a connection of the Unix socket.
     pub(super) async fn local(&self) -> Option<Place> {
         let permit = self.local.clone().acquire_owned().await.ok()?;
@@ -97,15 +97,15 @@ impl Slots {
         }
         guests.last += 1;
         let (id, leave) = (guests.last, Arc::new(Notify::new()));
-        guests.here.insert(id, Guest { source: block(source), let_in: false, leave: leave.clone() });
+        guests.here.insert(id, UnknownCaller { source: block(source), let_in: false, leave: leave.clone() });
         let of = self.unknown.clone();
-        Some(Place { let_in: Admission(Some((id, of.clone(), leave))), _held: Held::Guest { id, of } })
+        Some(Place { let_in: Admission(Some((id, of.clone(), leave))), _held: PlaceKind::UnknownCaller { id, of } })
     }
 }
 
 impl Place {
     fn of(permit: OwnedSemaphorePermit) -> Self {
-        Self { _held: Held::Permit { _permit: permit }, let_in: Admission::default() }
+        Self { _held: PlaceKind::Permit { _permit: permit }, let_in: Admission::default() }
     }
 
     /// The admission that goes with the request of this connection.
@@ -132,21 +132,21 @@ impl Admission {
     }
 }
 
-impl Drop for Held {
+impl Drop for PlaceKind {
     fn drop(&mut self) {
-        if let Held::Guest { id, of } = self {
+        if let PlaceKind::UnknownCaller { id, of } = self {
             of.lock().here.remove(id);
         }
     }
 }
 
 impl Unknown {
-    fn lock(&self) -> MutexGuard<'_, Guests> {
+    fn lock(&self) -> MutexGuard<'_, UnknownCallers> {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Guests {
+impl UnknownCallers {
     /// The oldest connection that is not admitted: of the source with the most such connections, if that is a crowd.
     fn next_to_go(&self) -> Option<u64> {
         // For each source: the number of connections, and the oldest.
@@ -180,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_newcomer_takes_the_place_of_the_oldest_of_the_largest_crowd() {
-        let places = Slots::default();
+        let places = ConnectionPlaces::default();
         let honest: Vec<_> = (0..4).map(|n| places.unknown(ip(n)).expect("a place")).collect();
         let crowd: Vec<_> = (4..UNKNOWN).map(|_| places.unknown(ip(66)).expect("a place")).collect();
         let _newcomer = places.unknown(ip(7)).expect("a place");
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_from_many_addresses_does_not_pick_out_a_source_with_two() {
-        let places = Slots::default();
+        let places = ConnectionPlaces::default();
         let flood = |n: usize| {
             IpAddr::from([198, 51, 100 + u8::try_from(n / 250).expect("few"), u8::try_from(n % 250).expect("few")])
         };
@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_was_let_in_stays_and_who_has_gone_makes_room() {
-        let places = Slots::default();
+        let places = ConnectionPlaces::default();
         let mut all: Vec<_> = (0..UNKNOWN).map(|_| places.unknown(ip(1)).expect("a place")).collect();
         all.iter().for_each(|place| place.let_in().now());
         assert!(places.unknown(ip(2)).is_none(), "all are served");
@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_kind_of_caller_is_in_the_way_of_another() {
-        let places = Slots::default();
+        let places = ConnectionPlaces::default();
         let _strangers: Vec<_> = (0..500).map(|_| places.unknown(ip(1)).expect("a place")).collect();
         let operators: Vec<_> = std::iter::from_fn(|| places.known()).collect();
         let local = timeout(Duration::from_secs(5), places.local()).await.expect("at once");

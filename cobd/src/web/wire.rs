@@ -229,7 +229,7 @@ pub struct StartOrder {
 /// Body of `declare-final`: either a change object or a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FinalOrder {
+pub struct DepartedOrder {
     /// The change object that is marked as departed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cob: Option<CobId>,

@@ -1,6 +1,4 @@
-//! Tests of the check with models whose faults are known.
-//!
-//! Numbers of counterexamples are from the page about the lock protocol.
+//! Tests of the check with models whose faults are known. Counterexamples have the numbers of the page about the protocol.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ struct PluginContent {
     /// Which state wins when two are asked for.
     priority: Option<Marked<Vec<Marked<String>>>>,
     /// The moves, needed with `states`: `[{from: down, to: up}]`.
-    transitions: Option<Vec<Marked<MoveEntry>>>,
+    transitions: Option<Vec<Marked<PluginTransition>>>,
     /// The time that a check may take.
     check_timeout: Option<Duration>,
     /// How often it is checked for drift; default: never by itself.
@@ -61,7 +61,7 @@ struct PluginContent {
 /// A move that a plug-in makes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct MoveEntry {
+struct PluginTransition {
     /// The state that is left.
     #[schemars(required)]
     from: Option<Marked<String>>,
@@ -96,7 +96,7 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     }
     let plain = |(from, to): &(&str, &str)| {
         let [from, to] = [from, to].map(|name| Some(word(content.mark, name)));
-        Marked { mark: content.mark, value: MoveEntry { from, to, ..MoveEntry::default() } }
+        Marked { mark: content.mark, value: PluginTransition { from, to, ..PluginTransition::default() } }
     };
     let moves = match plugin.transitions {
         None if content.has("transitions") => return None,
@@ -141,7 +141,7 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     Some(Settled { kind: Some(named_by_hash(kind)), ..Settled::default() })
 }
 
-fn with_command(entry: &Marked<MoveEntry>, run: &Run) -> Marked<TransitionEntry> {
+fn with_command(entry: &Marked<PluginTransition>, run: &Run) -> Marked<TransitionEntry> {
     let Marked { mark, value } = entry;
     let revert = revert_mark(entry).map(|_| run.clone());
     let (from, to, timeout) = (value.from.clone(), value.to.clone(), value.timeout.clone());
@@ -151,12 +151,12 @@ fn with_command(entry: &Marked<MoveEntry>, run: &Run) -> Marked<TransitionEntry>
 }
 
 /// The place that asks for a revert.
-fn revert_mark(entry: &Marked<MoveEntry>) -> Option<Mark> {
+fn revert_mark(entry: &Marked<PluginTransition>) -> Option<Mark> {
     entry.value.revert.as_ref().filter(|revert| revert.value).map(|revert| revert.mark)
 }
 
 /// Whether a transition reverts this entry: the transitions of reverts follow the listed transitions.
-fn is_taken_back(made: &[Transition], entry: &MoveEntry) -> bool {
+fn is_taken_back(made: &[Transition], entry: &PluginTransition) -> bool {
     let is =
         |name: &Option<Marked<String>>, state: &StateName| name.as_ref().is_some_and(|n| *state == *n.value.as_str());
     made.iter().any(|t| is(&entry.to, &t.from) && is(&entry.from, &t.to))

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cob_engine::record::{Body, DurableCob, GrantOut, KeptGrant, Record};
+use cob_engine::record::{Body, DurableCob, GrantOut, GrantRecord, Record};
 use cob_engine::{Durable, Time};
 use cob_tests::cluster::{Cluster, copy_folder};
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost, RollbackTarget, Security};
@@ -107,7 +107,7 @@ fn its_records_are_read_and_written_alike_and_add_up_to_the_same() {
 
 /// The added-up state of a change object, without the times of its grants.
 fn without_times(mut cob: DurableCob) -> DurableCob {
-    let timeless = |kept: &KeptGrant| KeptGrant::of(&GrantOut { at: Time(0), ..kept.get() });
+    let timeless = |kept: &GrantRecord| GrantRecord::of(&GrantOut { at: Time(0), ..kept.get() });
     for grants in [&mut cob.grants, &mut cob.lapsed] {
         for (to, kept) in grants.clone().iter() {
             grants.insert(to.clone(), timeless(kept));

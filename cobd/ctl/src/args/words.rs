@@ -295,7 +295,7 @@ pub struct OutcomesArgs {
 
 /// Arguments of `declare-final`.
 #[derive(Debug, ClapArgs)]
-pub struct DeclareFinalArgs {
+pub struct MarkDepartedArgs {
     /// The departing change object; or a host, for all its change objects that other hosts wait for
     #[arg(value_name = "COB|HOST")]
     pub what: Which,

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use cob_types::HostName;
 use cob_types::status::{ClusterStatus, HostStatus, SwitchWait};
-use cobd::web::{Done, FinalOrder, HostOrder, PlainOrder, StatusOf};
+use cobd::web::{DepartedOrder, Done, HostOrder, PlainOrder, StatusOf};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::{Context, leaving};
-use crate::args::{DeclareFinalArgs, FenceArgs, Which};
+use crate::args::{FenceArgs, MarkDepartedArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
@@ -91,7 +91,7 @@ pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceAr
 pub(super) async fn declare_final(
     context: &Context,
     screen: &mut Screen,
-    args: &DeclareFinalArgs,
+    args: &MarkDepartedArgs,
 ) -> Result<Exit, Failure> {
     let (what, named) = (&args.what, args.what.to_string());
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
@@ -142,7 +142,7 @@ pub(super) async fn declare_final(
         Which::Cob(cob) => (Some(cob), None),
         Which::Host(host) => (None, Some(host)),
     };
-    let order = FinalOrder { cob, host, who: context.client.who() };
+    let order = DepartedOrder { cob, host, who: context.client.who() };
     let words = ("counts as departed", "did not wait for it");
     to_all(context, screen, &waiting, "/v1/declare-final", &order, words).await
 }

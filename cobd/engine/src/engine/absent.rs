@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::mail::{Granted, Mail, Msg};
 use crate::names::{CobRef, HostRef, StateId};
 use crate::object::{Object, Request, shared};
-use crate::record::{Body, DurableCob, KeptGrant};
+use crate::record::{Body, DurableCob, GrantRecord};
 use crate::spec::Spec;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -187,7 +187,7 @@ impl Engine {
             let grant = request.grant_out(state, &self.names, Vec::new());
             let of = cobs.entry(self.names.cob_id(cob).clone()).or_default();
             let grants = if request.broken.is_some() { &mut of.lapsed } else { &mut of.grants };
-            grants.insert(self.names.cob_id(request.asker).clone(), KeptGrant::of(&grant));
+            grants.insert(self.names.cob_id(request.asker).clone(), GrantRecord::of(&grant));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::object::decide::Scratch;
 use crate::object::{Cx, Object};
 use crate::output::Output;
-use crate::record::{Durable, DurableCob, KeptGrant};
+use crate::record::{Durable, DurableCob, GrantRecord};
 
 /// Checks the invariants of an engine.
 ///
@@ -114,7 +114,7 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
         let empty = DurableCob::default();
         let was = recorded.cobs.get(id).map_or(&empty, |was| &**was);
         let facts = |c: &DurableCob| {
-            let grant = |(to, g): (&CobId, &KeptGrant)| (to.clone(), g.number(), g.get().state);
+            let grant = |(to, g): (&CobId, &GrantRecord)| (to.clone(), g.number(), g.get().state);
             let grants: Vec<_> = c.grants.iter().map(grant).collect();
             let lapsed: Vec<_> = c.lapsed.iter().map(|(to, g)| (to.clone(), g.number())).collect();
             // An action ends its state and the last attempt.

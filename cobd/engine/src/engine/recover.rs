@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::faults::Faults;
 use crate::names::{CobRef, HostRef};
 use crate::object::{Lock, Object, Request};
-use crate::record::{Body, Durable, DurableCob, GrantOut, HeldLock};
+use crate::record::{Body, Durable, DurableCob, GrantOut, LockRecord};
 use crate::time::Time;
 
 /// The input of a restarted daemon.
@@ -138,7 +138,7 @@ impl Engine {
         let state = was.state.as_ref().map(|s| self.names.state(s));
         let grants = self.restored_grants(was, now);
         let given: Vec<GrantOut> = was.grants.iter().map(|(_, grant)| grant.get()).collect();
-        let mut held: Vec<&HeldLock> = given.iter().flat_map(|g| &g.rests_on).collect();
+        let mut held: Vec<&LockRecord> = given.iter().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));
         held.extend(was.token.as_deref().filter(|_| !self.faults.forgets_tokens()));

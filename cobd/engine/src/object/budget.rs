@@ -26,7 +26,7 @@ use crate::names::{CobRef, Names};
 use crate::object::decide::{Need, Scratch};
 use crate::object::target::Aim;
 use crate::object::{Cx, Lock, Object, Request};
-use crate::record::{HeldLock, Note};
+use crate::record::{LockRecord, Note};
 use crate::spec::StateIx;
 
 /// Why a member needs its token.
@@ -101,7 +101,7 @@ impl Object {
     }
 
     /// Its token, as recorded when it leaves.
-    pub(crate) fn token_held(&self, names: &Names) -> Option<HeldLock> {
+    pub(crate) fn token_held(&self, names: &Names) -> Option<LockRecord> {
         Object::held_lock(self.token_lock()?, names)
     }
 

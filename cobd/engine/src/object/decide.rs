@@ -13,7 +13,7 @@ use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
 use crate::object::{Activity, Cx, Lock, Object, Objections, Request, View, room_for_one, shared};
-use crate::record::{Body, HeldLock, Note};
+use crate::record::{Body, LockRecord, Note};
 use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
 /// A lock that is needed now.
@@ -466,7 +466,7 @@ impl Object {
         }
     }
 
-    fn grant(&mut self, cx: &mut Cx<'_>, at: usize, id: StateId, rests_on: Vec<HeldLock>) {
+    fn grant(&mut self, cx: &mut Cx<'_>, at: usize, id: StateId, rests_on: Vec<LockRecord>) {
         self.requests[at].granted = Some(id);
         self.requests[at].recalled = false;
         self.requests[at].since = cx.now;
@@ -493,7 +493,7 @@ impl Object {
     }
 
     /// Its own locks on which a grant of this state relies.
-    fn rests_on(&self, cx: &Cx<'_>, state: StateIx) -> Vec<HeldLock> {
+    fn rests_on(&self, cx: &Cx<'_>, state: StateIx) -> Vec<LockRecord> {
         if cx.faults.forgets_locks_under_grants() {
             return Vec::new();
         }
@@ -577,7 +577,7 @@ impl Object {
     }
 
     /// The locks of this transition, as recorded before it starts.
-    pub(crate) fn locks_of_transition(&self, cx: &Cx<'_>, hop: u16) -> Vec<HeldLock> {
+    pub(crate) fn locks_of_transition(&self, cx: &Cx<'_>, hop: u16) -> Vec<LockRecord> {
         let of = |need: &NeedSpec| Object::held_lock(&self.locks[self.lock_ix(need.cob).ok()?], cx.names);
         self.spec.transition_needs(hop).iter().filter_map(of).collect()
     }

@@ -6,7 +6,7 @@ use crate::event::ActionOutcome;
 use crate::mail::Asked;
 use crate::names::{CobRef, Names, StateId};
 use crate::object::{Action, Activity, Cx, LastAction, Lock, Object, Request, shared};
-use crate::record::{Begun, Body, DurableCob, GrantOut, HeldLock, KeptGrant, Missed};
+use crate::record::{Begun, Body, DurableCob, GrantOut, GrantRecord, LockRecord, Missed};
 use crate::spec::NeedSpec;
 use crate::time::Time;
 
@@ -31,7 +31,7 @@ impl Request {
 
 impl Lock {
     /// A lock on record, with the start of the incarnation.
-    pub(crate) fn restored(names: &mut Names, me: CobRef, held: &HeldLock, (start, now): (u32, Time)) -> Self {
+    pub(crate) fn restored(names: &mut Names, me: CobRef, held: &LockRecord, (start, now): (u32, Time)) -> Self {
         let state = names.state(&held.state);
         Self {
             asked: names.cob(&held.cob),
@@ -161,7 +161,7 @@ impl Object {
         };
         let promise = |r: &Request, state| {
             let grant = GrantOut { at: r.since, ..r.grant_out(state, names, Vec::new()) };
-            (names.cob_id(r.asker).clone(), KeptGrant::of(&grant))
+            (names.cob_id(r.asker).clone(), GrantRecord::of(&grant))
         };
         let granted = self.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
         let lapsed = self.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));

@@ -80,7 +80,7 @@ use crate::mail::{Asked, Mail, Msg};
 use crate::names::{CobRef, Names, StateId};
 use crate::output::Output;
 use crate::peers::Peers;
-use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord};
+use crate::record::{Body, GrantOut, LockRecord, Note, OrderRecord};
 use crate::repeat::Repeat;
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::Time;
@@ -115,7 +115,7 @@ pub(crate) struct Object {
     applied: Option<Fingerprint>,
     rested_on: Option<Fingerprint>,
     /// The recorded token of its budget under which it left its preferred state.
-    token_out: Option<Box<HeldLock>>,
+    token_out: Option<Box<LockRecord>>,
     troubles: Failures,
     /// The last action, for reports.
     last: Option<LastAction>,
@@ -250,7 +250,7 @@ impl Request {
     }
 
     /// The grant of a state that answers it, as recorded.
-    pub(crate) fn grant_out(&self, state: StateId, names: &Names, rests_on: Vec<HeldLock>) -> GrantOut {
+    pub(crate) fn grant_out(&self, state: StateId, names: &Names, rests_on: Vec<LockRecord>) -> GrantOut {
         GrantOut {
             number: self.number,
             set: names.state_names(&self.set),
@@ -644,11 +644,11 @@ impl Object {
     }
 
     /// A held lock, as recorded with its dependents.
-    pub(crate) fn held_lock(lock: &Lock, names: &Names) -> Option<HeldLock> {
+    pub(crate) fn held_lock(lock: &Lock, names: &Names) -> Option<LockRecord> {
         let state = names.state_name(lock.held?).clone();
         let values = lock.values.as_ref().clone();
         let (cob, fingerprint) = (names.cob_id(lock.asked).clone(), lock.fingerprint);
-        Some(HeldLock { cob, number: lock.number, state, values, fingerprint })
+        Some(LockRecord { cob, number: lock.number, state, values, fingerprint })
     }
 }
 

@@ -87,11 +87,11 @@ impl Probing {
 
 /// The probe data of a change object; empty as long as no probe concerns it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ProbeState(Option<Box<Kept>>);
+pub(crate) struct ProbeState(Option<Box<StoredProbe>>);
 
 /// The stored probe data.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub(crate) struct StoredProbe {
     /// When the next probe is sent; never: it does not wait.
     at: Time,
     sent: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Kept {
     first: bool,
 }
 
-impl Default for Kept {
+impl Default for StoredProbe {
     fn default() -> Self {
         Self {
             at: Time::NEVER,
@@ -125,16 +125,16 @@ impl Default for Kept {
 }
 
 impl Deref for ProbeState {
-    type Target = Kept;
+    type Target = StoredProbe;
 
-    fn deref(&self) -> &Kept {
-        static NOTHING: LazyLock<Kept> = LazyLock::new(Kept::default);
+    fn deref(&self) -> &StoredProbe {
+        static NOTHING: LazyLock<StoredProbe> = LazyLock::new(StoredProbe::default);
         self.0.as_deref().unwrap_or_else(|| &NOTHING)
     }
 }
 
 impl DerefMut for ProbeState {
-    fn deref_mut(&mut self) -> &mut Kept {
+    fn deref_mut(&mut self) -> &mut StoredProbe {
         self.0.get_or_insert_default()
     }
 }
@@ -142,11 +142,16 @@ impl DerefMut for ProbeState {
 impl ProbeState {
     /// A change restarts its wait.
     pub(crate) fn restart(&mut self) {
-        self.leave(|Kept { number, home, seen, .. }| Kept { number, home, seen, ..Kept::default() });
+        self.leave(|StoredProbe { number, home, seen, .. }| StoredProbe {
+            number,
+            home,
+            seen,
+            ..StoredProbe::default()
+        });
     }
 
     pub(crate) fn forget(&mut self) {
-        self.leave(|Kept { number, seen, .. }| Kept { number, seen, ..Kept::default() });
+        self.leave(|StoredProbe { number, seen, .. }| StoredProbe { number, seen, ..StoredProbe::default() });
     }
 
     /// It does not wait.
@@ -156,7 +161,7 @@ impl ProbeState {
         }
     }
 
-    fn leave(&mut self, left: impl FnOnce(Kept) -> Kept) {
+    fn leave(&mut self, left: impl FnOnce(StoredProbe) -> StoredProbe) {
         let Some(kept) = &mut self.0 else { return };
         **kept = left(std::mem::take(&mut **kept));
         if kept.number.is_none() && kept.seen.is_empty() {
@@ -166,7 +171,7 @@ impl ProbeState {
 
     /// There is no data to forget.
     pub(crate) fn is_idle(&self) -> bool {
-        let Kept { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
+        let StoredProbe { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
         *at == Time::NEVER && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
     }
 

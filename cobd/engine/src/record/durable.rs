@@ -8,7 +8,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Incarnation, SmallMap, StateN
 use serde::{Deserialize, Serialize};
 
 use crate::grants::Grants;
-use crate::record::{Begun, Body, GrantOut, HeldLock, KeptGrant, OrderRecord, Record, is_default};
+use crate::record::{Begun, Body, GrantOut, GrantRecord, LockRecord, OrderRecord, Record, is_default};
 use crate::switch::Switching;
 use crate::time::Time;
 
@@ -108,7 +108,7 @@ pub struct DurableCob {
     pub since: Time,
     /// The token of its budget under which it left its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<Box<HeldLock>>,
+    pub token: Option<Box<LockRecord>>,
     /// Grants invalidated while their holders were out of reach, by dependent: the holders do not know it yet.
     #[serde(default, skip_serializing_if = "Grants::is_empty")]
     pub lapsed: Grants,
@@ -194,9 +194,9 @@ impl Durable {
                 let c = self.cob(cob);
                 c.lapsed.remove(to);
                 // An earlier grant is recorded again when its holder fails.
-                let before = c.grants.get(to).map(KeptGrant::get).filter(|g| g.number == grant.number);
+                let before = c.grants.get(to).map(GrantRecord::get).filter(|g| g.number == grant.number);
                 let at = before.map_or(record.at, |g| g.at);
-                c.grants.insert(to.clone(), KeptGrant::of(&GrantOut { at, ..grant.clone() }));
+                c.grants.insert(to.clone(), GrantRecord::of(&GrantOut { at, ..grant.clone() }));
             }
             Body::Returned { cob, from, number } => {
                 let c = self.cob(cob);

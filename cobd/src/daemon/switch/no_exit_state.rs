@@ -44,7 +44,7 @@ pub(super) struct Lasting {
 
 /// Whether a change object is in a dead end now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum NoExitCheck {
     InOne,
     /// Its state is unknown.
     Unknown,
@@ -75,14 +75,14 @@ impl NoExitStates {
     pub(super) fn look(
         &mut self,
         now: Time,
-        stands: impl Fn(&CobId) -> Stands,
+        stands: impl Fn(&CobId) -> NoExitCheck,
         is_checked: impl Fn(&CobId) -> bool,
     ) -> Lasting {
-        self.before.retain(|cob| stands(cob) != Stands::Elsewhere);
+        self.before.retain(|cob| stands(cob) != NoExitCheck::Elsewhere);
         for cob in std::mem::take(&mut self.found).difference(&self.before).cloned() {
             self.come.entry(cob).or_insert(Come { since: now, looked: false });
         }
-        self.come.retain(|cob, _| stands(cob) == Stands::InOne);
+        self.come.retain(|cob, _| stands(cob) == NoExitCheck::InOne);
         let mut lasting = Lasting::default();
         for (cob, come) in self.come.iter_mut().filter(|(_, come)| come.since + LASTS <= now) {
             match (is_checked(cob), come.looked) {
@@ -143,7 +143,7 @@ mod tests {
     fn look(ends: &mut NoExitStates, secs: u64, in_one: &[&str], checked: &[&str]) -> (Vec<String>, Vec<String>) {
         let names = |all: Vec<CobId>| all.into_iter().map(|cob| cob.to_string()).collect();
         let is = |of: &[&str], cob: &CobId| of.contains(&cob.as_str());
-        let stands = |cob: &CobId| if is(in_one, cob) { Stands::InOne } else { Stands::Elsewhere };
+        let stands = |cob: &CobId| if is(in_one, cob) { NoExitCheck::InOne } else { NoExitCheck::Elsewhere };
         let Lasting { look, failed } = ends.look(at(secs), stands, |cob| is(checked, cob));
         (names(look), names(failed))
     }
@@ -183,7 +183,7 @@ mod tests {
         let mut ends = NoExitStates::default();
         ends.begin([id("n1/a")].into());
         // The switch has changed it: its state is unknown until the next check.
-        let unknown = ends.look(at(0), |_| Stands::Unknown, |_| true);
+        let unknown = ends.look(at(0), |_| NoExitCheck::Unknown, |_| true);
         assert_eq!(unknown, Lasting::default());
         ends.hear(&checked("n1/a", Some("conflict")));
         ends.hear(&checked("n1/b", Some("conflict")));

@@ -11,7 +11,7 @@ use cob_types::words::count;
 use cob_types::{CobId, HostName};
 use tracing::{error, info, warn};
 
-use super::no_exit_state::{Lasting, Stands};
+use super::no_exit_state::{Lasting, NoExitCheck};
 use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
@@ -153,9 +153,9 @@ impl Daemon {
         let Self { engine, switch, .. } = self;
         let checked = |cob: &CobId| engine.check_of(cob).is_some();
         let stands = |cob: &CobId| match engine.has_no_exit_state(cob) {
-            true => Stands::InOne,
-            false if engine.is_known(cob) => Stands::Elsewhere,
-            false => Stands::Unknown,
+            true => NoExitCheck::InOne,
+            false if engine.is_known(cob) => NoExitCheck::Elsewhere,
+            false => NoExitCheck::Unknown,
         };
         let Lasting { look, failed } = switch.dead_ends.look(now, stands, checked);
         let failed = failed.first().and_then(|cob| engine.status_of(cob, now));

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::Case;
 use super::world::World;
-use crate::kinds::backend::{CheckOutcome, Context, Hop, Outcome};
+use crate::kinds::backend::{CheckOutcome, Context, Outcome, TransitionAttempt};
 use crate::kinds::jobs::{JobEnd, JobEnded, Kinds};
 use crate::run::{JobId, Program, kill_action, payload};
 
@@ -200,8 +200,8 @@ impl Subject {
     }
 }
 
-fn hop(from: &StateName, to: &StateName) -> Hop {
-    Hop { from: from.clone(), to: to.clone(), attempt: 1 }
+fn hop(from: &StateName, to: &StateName) -> TransitionAttempt {
+    TransitionAttempt { from: from.clone(), to: to.clone(), attempt: 1 }
 }
 
 fn moved(ended: JobEnded) -> Outcome {

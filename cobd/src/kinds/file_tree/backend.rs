@@ -22,7 +22,9 @@ use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
 use crate::durable::{self, Sync};
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work, file_name, file_names};
+use crate::kinds::backend::{
+    Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, file_name, file_names,
+};
 use crate::kinds::known::{KnownSecrets, Looking};
 use crate::kinds::queries::{FilesAnswer, FilesQuery};
 use crate::run::{Opener, Sealed, now_ns};
@@ -184,7 +186,7 @@ impl Backend for FileTree {
         self.work(Does::Look, None, unknown, move |_| need.check(&states))
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let Some(transition) = context.transition(hop) else {
             return Work::known(Outcome::failed(format!(
                 "a file tree has no transition from {} to {}",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cob_types::Kind;
 
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 use crate::kinds::contract::tests::holds;
 use crate::kinds::contract::{Case, Rule, run};
 use crate::kinds::file_tree::{FileTree, missing_store};
@@ -371,7 +371,7 @@ impl Backend for Planted {
         self.real.check(tools, context)
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         match self.fault {
             Fault::NotTakenBack if hop.to == *"absent" => Work::known(Outcome::done()),
             Fault::WritesAgain if hop.to == *"present" => {

@@ -8,7 +8,9 @@ use cob_types::{Cob, CobId, Command, Kind};
 use tracing::warn;
 
 use super::{Answer, Call, Native, Peers};
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
+use crate::kinds::backend::{
+    Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint,
+};
 use crate::run::{ACT_KIND, Exit, JobResult, escape};
 
 /// The back end of a native kind.
@@ -29,7 +31,7 @@ impl NativeKind {
         &self,
         tools: &Tools,
         context: &Context,
-        hop: Option<&Hop>,
+        hop: Option<&TransitionAttempt>,
         timeout: Duration,
     ) -> Result<Command, String> {
         let call = Call {
@@ -94,7 +96,7 @@ impl Backend for NativeKind {
         Work::Process(process(command, timeout, Duration::from_secs(1), Box::new(read)))
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let Some(transition) = context.transition(hop) else {
             return Work::known(Outcome::failed(format!("its kind has no transition {} -> {}", hop.from, hop.to)));
         };

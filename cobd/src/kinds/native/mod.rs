@@ -26,7 +26,7 @@ use cob_types::StateName;
 use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
 
-use super::backend::Hop;
+use super::backend::TransitionAttempt;
 
 pub(crate) use act::act;
 pub(super) use backend::NativeKind;
@@ -60,7 +60,7 @@ pub(super) trait Native: fmt::Debug + Send + Sync {
     fn check(&self, call: &Call) -> Result<Found, String>;
 
     /// Carries out a transition. Made twice, or killed and repeated, it ends as if made once.
-    fn make(&self, call: &Call, hop: &Hop) -> Made;
+    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made;
 
     /// The name of the subject of a content, such as a package. Transitions of other change objects may change this
     /// subject. `None`: no transition changes the subject of another change object.
@@ -93,7 +93,7 @@ impl From<Result<Values, String>> for Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     backend: String,
-    hop: Option<Hop>,
+    hop: Option<TransitionAttempt>,
     /// The time limit, after which the process is ended.
     timeout_ms: u64,
     /// The change object is in observe mode: state made by others counts like its own.

@@ -33,7 +33,7 @@ use self::mover::Mark;
 use self::note::Note;
 use self::own::CAME_ALONG;
 use self::plan::Plan;
-use super::backend::Hop;
+use super::backend::TransitionAttempt;
 use super::native::{Call, Found, Host, Made, NOTE, Native};
 
 /// The back end `package`.
@@ -205,7 +205,7 @@ impl Native for PackageKind {
         Ok(judge(&content, &installed, &available, note.as_ref()))
     }
 
-    fn make(&self, call: &Call, hop: &Hop) -> Made {
+    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
         let mut touched = BTreeSet::new();
         let result = mover::moved(call, hop, &mut touched);
         Made { result, touched }

@@ -14,7 +14,7 @@ use super::note::{Before, Note};
 use super::own::Own;
 use super::{Installed, Manager, judge, lifts, manager};
 use crate::durable::{self, Sync};
-use crate::kinds::backend::{Hop, of_folder_name};
+use crate::kinds::backend::{TransitionAttempt, of_folder_name};
 use crate::kinds::native::{Call, Peers, Turn};
 
 /// The name of the mark in the own folder during a transition.
@@ -37,7 +37,7 @@ struct Mover<'a> {
 }
 
 /// Carries out a transition; `touched` receives the changed subjects of other change objects, even after a failure.
-pub(super) fn moved(call: &Call, hop: &Hop, touched: &mut BTreeSet<String>) -> Result<Values, String> {
+pub(super) fn moved(call: &Call, hop: &TransitionAttempt, touched: &mut BTreeSet<String>) -> Result<Values, String> {
     let content: Package = cob_kinds::read(&call.content)?;
     let manager = manager(&content, &call.own)?;
     let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
@@ -63,7 +63,7 @@ fn changed<'a>(
     names.into_iter().filter(|name| before.get(*name) != after.get(*name))
 }
 
-fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Package) -> Result<Values, String> {
+fn make(call: &Call, hop: &TransitionAttempt, manager: &dyn Manager, content: &Package) -> Result<Values, String> {
     let mark = Mark::of(call);
     // An attempt that was killed before its note has changed nothing, and the repair may install the package.
     if mark.read().is_some()

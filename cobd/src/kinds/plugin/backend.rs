@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::caller::{Answer, Call};
 use super::protocol::Ask;
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
+use crate::kinds::backend::{
+    Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint,
+};
 use crate::run::{CALL_PLUGIN, Exit, JobResult, escape};
 
 /// The back end `plugin`.
@@ -35,7 +37,7 @@ impl Plugin {
 }
 
 /// Whether a transition is a revert. The generator adds a revert only if the kind has no other transition back.
-fn is_revert(kind: &Kind, hop: &Hop) -> bool {
+fn is_revert(kind: &Kind, hop: &TransitionAttempt) -> bool {
     kind.transitions.iter().any(|t| t.from == hop.to && t.to == hop.from && t.revert.is_some())
 }
 
@@ -88,7 +90,7 @@ impl Backend for Plugin {
         })
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let found = context.transition(hop).and_then(|t| Some((t, t.run.as_ref()?)));
         let Some((transition, command)) = found else {
             return Work::known(Outcome::failed(format!("its kind has no transition {} -> {}", hop.from, hop.to)));

@@ -5,7 +5,7 @@ use cob_types::{StateName, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::kinds::backend::Hop;
+use crate::kinds::backend::TransitionAttempt;
 
 /// The version of the protocol.
 pub(super) const VERSION: u64 = 1;
@@ -21,9 +21,9 @@ pub(super) enum Ask {
     /// The state.
     Check,
     /// A transition.
-    Transition(Hop),
+    Transition(TransitionAttempt),
     /// The revert of a transition, with its saved data.
-    Revert(Hop),
+    Revert(TransitionAttempt),
 }
 
 /// The result of a check.
@@ -64,7 +64,7 @@ impl Ask {
         }
     }
 
-    fn hop(&self) -> Option<&Hop> {
+    fn hop(&self) -> Option<&TransitionAttempt> {
         match self {
             Self::Describe | Self::Check => None,
             Self::Transition(hop) | Self::Revert(hop) => Some(hop),

@@ -19,7 +19,9 @@ use super::mover::{Answer, Goal, Wish};
 use super::unit::{self, Judgement, Question};
 use super::watch::Watcher;
 use crate::blocking::beside;
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
+use crate::kinds::backend::{
+    Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint,
+};
 use crate::kinds::departure::Attempt;
 use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
@@ -114,7 +116,7 @@ impl Backend for ServiceKind {
         }
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
         let content = read(&context.cob.content);
         let Some(transition) = context.transition(hop).filter(|t| STATES[..2].contains(&t.to.as_str())) else {
             return Work::known(Outcome::failed(format!(
@@ -285,7 +287,7 @@ fn content_environment(context: &Context) -> BTreeMap<String, String> {
 }
 
 /// The goal of a transition.
-fn goal(hop: &Hop, on_change: OnChange) -> Goal {
+fn goal(hop: &TransitionAttempt, on_change: OnChange) -> Goal {
     match (hop.from.as_str(), hop.to.as_str()) {
         (_, "down") => Goal::Stop,
         ("outdated", _) if on_change == OnChange::Reload => Goal::Reload,

@@ -33,7 +33,7 @@ const TOGETHER: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(super) struct Watcher {
     units: Mutex<Option<watch::Sender<Units>>>,
-    kept: Mutex<Option<watch::Sender<Kept>>>,
+    kept: Mutex<Option<watch::Sender<Folders>>>,
     triggers: Mutex<Arc<BTreeSet<String>>>,
     /// The units with the preferred state up.
     wanted: Mutex<Arc<BTreeSet<String>>>,
@@ -47,12 +47,12 @@ type Units = BTreeMap<String, Vec<CobId>>;
 /// The receiver of hints.
 type Drifts = mpsc::Sender<CobId>;
 /// Change objects by their supervision folder.
-type Kept = BTreeMap<PathBuf, CobId>;
+type Folders = BTreeMap<PathBuf, CobId>;
 
 impl Watcher {
     /// Watches exactly these change objects from now on.
     pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
-        let (mut units, mut kept, mut triggers) = (Units::new(), Kept::new(), BTreeSet::new());
+        let (mut units, mut kept, mut triggers) = (Units::new(), Folders::new(), BTreeSet::new());
         let mut wanted = BTreeSet::new();
         for cob in cobs {
             match unit_of(&cob.content) {
@@ -188,7 +188,7 @@ fn escaped(unit: &str) -> String {
     out
 }
 
-async fn watch_kept(services: &Path, mut kept: watch::Receiver<Kept>, drifts: &Drifts) -> io::Result<()> {
+async fn watch_kept(services: &Path, mut kept: watch::Receiver<Folders>, drifts: &Drifts) -> io::Result<()> {
     make_folder(services)?;
     let alarm = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let made = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::durable;
-use crate::kinds::backend::Hop;
+use crate::kinds::backend::TransitionAttempt;
 use crate::kinds::native::{Call, Found, Host, Made, NOTE, Native, Turn};
 
 /// The format of the note.
@@ -179,12 +179,12 @@ impl<S: Setting> Native for S {
         })
     }
 
-    fn make(&self, call: &Call, hop: &Hop) -> Made {
+    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
         moved(self, call, hop).map(|()| Values::new()).into()
     }
 }
 
-fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
+fn moved(setting: &impl Setting, call: &Call, hop: &TransitionAttempt) -> Result<(), String> {
     let spec = spec_of(setting, &call.content, call)?;
     // A hanging mount from an unreachable server must not delay unrelated transitions.
     let _turn = spec.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
