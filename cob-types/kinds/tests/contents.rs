@@ -294,3 +294,19 @@ fn every_kind_with_a_content_type_has_a_row() {
     // Budgets are not written by hand.
     assert_eq!(missing.map(|entry| entry.kind.name).collect::<Vec<_>>(), ["budget"], "others need a row");
 }
+
+#[test]
+fn every_key_is_documented() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kinds");
+    let pages = std::fs::read_dir(folder).expect("the folder").map(|page| page.expect("an entry").path());
+    let pages: Vec<String> = pages.map(|page| std::fs::read_to_string(page).expect("a page")).collect();
+    let mut missing = Vec::new();
+    for entry in cob_kinds::ALL.iter().filter(|entry| entry.kind.name != "budget") {
+        let kind = format!("kind: {}", entry.kind.name);
+        let text: String = pages.iter().filter(|page| page.contains(&kind)).map(String::as_str).collect();
+        let schema = entry.schema().unwrap_or_default();
+        let keys = schema["properties"].as_object().into_iter().flatten().map(|(key, _)| key);
+        missing.extend(keys.filter(|key| !text.contains(&format!("`{key}`"))).map(|key| format!("{kind}: {key}")));
+    }
+    assert_eq!(missing, [""; 0]);
+}

@@ -3,6 +3,9 @@
 mod accounts;
 mod conf;
 mod cron;
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "the definition of a kind is public in cob-kinds")]
+mod example_test;
 mod group;
 mod host_entry;
 mod kernel_log;
@@ -29,6 +32,8 @@ use super::native::Native;
 /// All these kinds.
 pub(super) const ALL: &[&dyn Native] = &[
     &cron::CronSetting,
+    #[cfg(test)]
+    &example_test::HostnameSetting,
     &group::GroupSetting,
     &host_entry::HostEntrySetting,
     &kernel_module::KernelModuleSetting,
