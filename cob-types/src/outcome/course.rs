@@ -177,10 +177,8 @@ fn note_later(
 ) {
     match (event, &entry.from, &entry.to) {
         (HistoryEvent::Drift(cob), ..) if !away.contains_key(cob) => _ = drifted.insert(cob.clone()),
-        (HistoryEvent::Start(cob), Some(from), _) if !drifted.contains(cob) => {
-            if again(switch, entry.ts_ns) {
-                away.entry(cob.clone()).or_insert_with(|| from.clone());
-            }
+        (HistoryEvent::Start(cob), Some(from), _) if !drifted.contains(cob) && again(switch, entry.ts_ns) => {
+            away.entry(cob.clone()).or_insert_with(|| from.clone());
         }
         (HistoryEvent::End(cob), _, Some(_)) if drifted.contains(cob) && entry.ok == Some(true) => {
             _ = drifted.remove(cob);
