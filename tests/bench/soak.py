@@ -5,7 +5,7 @@ Five daemons on loopback go from one random generation to the next: file trees t
 flags that rely on each other, waits, budgets, things that fail. Meanwhile daemons are killed, stopped and frozen,
 actions, runners and services killed, and an operator pauses, cancels, calls off and goes back. After each round all is
 put in order and a generation is ordered, and the world has to become what its model says: processes, marks of the
-scripts, every file with every line of its users (docs/decisions/0022). Wrong are besides: an action that ran while what
+scripts, every file with every line of its users (docs/decisions/0021). Wrong are besides: an action that ran while what
 it relies on did not hold, a panic, a daemon that ends, a command that hangs, a switch that fails and says it did not,
 and whatever is left of all that when everything has left the model.
 
