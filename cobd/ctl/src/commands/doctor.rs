@@ -251,8 +251,8 @@ fn requests(side: &Side<'_>, other: &Side<'_>, say: &mut impl FnMut(String, &str
             join(&states, "or"),
         );
         let remedy = format!(
-            "a correct cobd on {name} never sends this request: inspect {name} (see \"A host that was taken over\" in \
-             docs/threat-model.md); to cut it off, put its key into `revoked` of the model, generate and switch"
+            "a correct cobd on {name} never sends this request: inspect {name} (see \"A compromised host\" in \
+             docs/security.md); to cut it off, put its key into `revoked` of the model, generate and switch"
         );
         say(problem, &remedy);
     }
