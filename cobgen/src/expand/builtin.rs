@@ -111,10 +111,21 @@ pub(super) fn check(entry: &Entry, content: &Node, report: &mut Report<'_>) -> O
         }
     }
     match entry.check(&json) {
+        // A wrong value is reported already, and would count as missing or null.
+        _ if has_wrong_value(&content) => {}
         Ok(faults) => faults.iter().for_each(|fault| push(fault, &content, report)),
         Err(what) => report.push(content.mark, Diagnostic::error("bad-content", what)),
     }
     Some(Checked { node: content, json, settled: Settled { env, ..Settled::default() } })
+}
+
+fn has_wrong_value(node: &Node) -> bool {
+    match &node.value {
+        Value::Invalid => true,
+        Value::List(items) => items.iter().any(has_wrong_value),
+        Value::Map(map) => map.entries.iter().any(|(_, value)| has_wrong_value(value)),
+        Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Text(_) => false,
+    }
 }
 
 /// Reports a fault at its place in the model.
