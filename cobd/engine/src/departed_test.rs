@@ -1,12 +1,10 @@
 //! The open business of departed change objects, and the needs of departures in a rollback: a single engine; the test
 //! plays the other hosts.
 
-use std::sync::Arc;
-
 use cob_types::{GenerationNumber, HostName};
 
 use crate::event::{Event, Order};
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 const X: &str = "h/x: 0 1, is 1, prefers 1";
@@ -14,25 +12,11 @@ const X: &str = "h/x: 0 1, is 1, prefers 1";
 const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
-    let bundle = Arc::new(bundle(cobs));
-    Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(generation),
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(generation),
-    }
+    switch(bundle(cobs), free(generation), false)
 }
 
 fn back(cobs: &[&str]) -> Event {
-    let bundle = Arc::new(bundle(cobs));
-    Event::Switch {
-        rollback: true,
-        generation: GenerationNumber(1),
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(1),
-    }
+    switch(bundle(cobs), free(1), true)
 }
 
 /// The number of the first request.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cob_types::{CobId, GenerationNumber, HostName, SwitchOrder};
 
 use crate::event::{Event, Order};
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 const X: &str = "h/x: 0 1, is 1, prefers 1";
@@ -34,24 +34,11 @@ fn order(words: &[&str]) -> Arc<SwitchOrder> {
 }
 
 fn go(cobs: &[&str], order: Arc<SwitchOrder>) -> Event {
-    Event::Switch {
-        rollback: false,
-        generation: order.to,
-        bundle: Arc::new(bundle(cobs)).into(),
-        in_process: Vec::new(),
-        order,
-    }
+    switch(bundle(cobs), order, false)
 }
 
 fn back(cobs: &[&str]) -> Event {
-    let bundle = Arc::new(bundle(cobs));
-    Event::Switch {
-        rollback: true,
-        generation: GenerationNumber(1),
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(1),
-    }
+    switch(bundle(cobs), free(1), true)
 }
 
 fn stands(bench: &Bench) -> (u64, Option<u64>) {

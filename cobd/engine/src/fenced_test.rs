@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cob_types::{CobId, GenerationNumber, HostName, SwitchOrder};
 
 use crate::event::{Event, Order};
-use crate::testing::{Bench, bundle};
+use crate::testing::{Bench, bundle, switch};
 
 /// Departs only while d/d is up.
 const M: &str = "h/m: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1";
@@ -25,13 +25,7 @@ fn go(cobs: &[&str], waits: &[&str]) -> Event {
     if !waits.is_empty() {
         order.waits.insert(HostName::new("h").expect("a name"), waits.into_iter().collect());
     }
-    Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(2),
-        bundle: Arc::new(bundle(cobs)).into(),
-        in_process: Vec::new(),
-        order: Arc::new(order),
-    }
+    switch(bundle(cobs), Arc::new(order), false)
 }
 
 fn acts(told: &[String], cob: &str) -> bool {

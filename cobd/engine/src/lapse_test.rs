@@ -1,36 +1,18 @@
 //! Grants to hosts that are out of reach, when the connectivity guard rolls this host back.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use cob_types::{GenerationNumber, HostName};
 
 use crate::event::{Event, Order};
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{self, Bench, bundle, free};
 use crate::time::Span;
 
 const X: &str = "h/x: 0 1, is 1, prefers 1";
 const NET: &str = "h/net: 0 1, is 1, prefers 1";
 
 fn switch(back: bool, cobs: &[&str]) -> Event {
-    let (bundle, in_process) = (Arc::new(bundle(cobs)), Vec::new());
-    if back {
-        Event::Switch {
-            rollback: true,
-            generation: GenerationNumber(1),
-            bundle: bundle.into(),
-            in_process,
-            order: free(1),
-        }
-    } else {
-        Event::Switch {
-            rollback: false,
-            generation: GenerationNumber(2),
-            bundle: bundle.into(),
-            in_process,
-            order: free(2),
-        }
-    }
+    testing::switch(bundle(cobs), free(if back { 1 } else { 2 }), back)
 }
 
 fn invalidate_grants(hosts: &[&str]) -> Event {

@@ -6,7 +6,7 @@ use cob_types::status::Wait;
 use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
 use crate::event::{ActionOutcome, Event, Order};
-use crate::testing::{Bench, bundle};
+use crate::testing::{Bench, bundle, switch};
 
 fn acts(told: &[String]) -> Vec<String> {
     told.iter().filter_map(|t| Some(t.strip_prefix("act ")?.split(',').next()?.to_owned())).collect()
@@ -64,13 +64,7 @@ const Y: &str = "h/y: 0 1, is 1, prefers 1";
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let to = GenerationNumber(generation);
     let order = Arc::new(SwitchOrder::free(GenerationNumber(1), to));
-    Event::Switch {
-        rollback: false,
-        generation: to,
-        bundle: Arc::new(bundle(cobs)).into(),
-        in_process: Vec::new(),
-        order,
-    }
+    switch(bundle(cobs), order, false)
 }
 
 fn cancelled(b: &mut Bench, cob: &str) -> Vec<String> {

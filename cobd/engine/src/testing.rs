@@ -246,6 +246,11 @@ pub(crate) fn free(to: u64) -> Arc<SwitchOrder> {
     Arc::new(SwitchOrder::free(GenerationNumber(to.saturating_sub(1)), GenerationNumber(to)))
 }
 
+/// A switch of the host to this bundle, by this order.
+pub(crate) fn switch(bundle: Bundle, order: Arc<SwitchOrder>, rollback: bool) -> Event {
+    Event::Switch { generation: order.to, bundle: Arc::new(bundle).into(), in_process: Vec::new(), order, rollback }
+}
+
 /// Every effect, a line each, in the order of execution.
 pub(crate) fn tell(effects: &Effects) -> Vec<String> {
     let persist = effects.persist.iter().map(|r| tell_record(&r.body));

@@ -1,9 +1,9 @@
 //! Numbers of hosts that were restarted, reinstalled or fenced: the data under them, and when it is forgotten.
 
-use cob_types::{GenerationNumber, HostName};
+use cob_types::HostName;
 
 use crate::event::{Event, Order};
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 const B: &str = "h/b: 0 1, is 1, prefers 1";
@@ -88,13 +88,7 @@ fn what_a_host_had_asked_before_it_was_set_up_anew_is_over_also_after_a_return()
 #[test]
 fn a_promise_of_one_that_has_left_is_over_with_the_host_that_asked() {
     let mut b = Bench::new(&[B, "h/k: 0 1, is 1, prefers 1"]);
-    let go = |generation: u64, cobs: &[&str]| Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(generation),
-        bundle: std::sync::Arc::new(bundle(cobs)).into(),
-        in_process: Vec::new(),
-        order: free(generation),
-    };
+    let go = |generation: u64, cobs: &[&str]| switch(bundle(cobs), free(generation), false);
     b.event(go(2, &["h/k: 0 1, is 1, prefers 1"]));
     b.ended("h/b", true);
     b.hears("request a/a of h/b@0 #1.7");
@@ -114,13 +108,7 @@ fn a_request_for_one_that_has_not_come_yet_is_forgotten_with_the_host_that_asked
     b.reinstalled("a", 7);
     b.hears_together("a", &["hello"]);
     let new = "h/new: 0 1, is 1, prefers 1";
-    b.event(Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(2),
-        bundle: std::sync::Arc::new(bundle(&[B, new])).into(),
-        in_process: Vec::new(),
-        order: free(2),
-    });
+    b.event(switch(bundle(&[B, new]), free(2), false));
     b.found("h/new", "1");
     let said = b.hears("request a/a of h/new@1 #1.3");
     assert!(said.contains(&"a: grant h/new@1 to a/a #1.3 rev 0".to_owned()), "{said:?}");

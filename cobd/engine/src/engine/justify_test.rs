@@ -1,14 +1,12 @@
 //! Requests of other hosts, with and without a dependency that justifies them.
 
-use std::sync::Arc;
-
 use cob_types::Bundle;
 
 use super::*;
 use crate::event::Event;
 use crate::justification::{INFORMED, LOOK_AGAIN, MISSING, OTHERS, WAITING, WAITING_BYTES};
 use crate::record::Body;
-use crate::testing::{Bench, bundle, bundle_among, free, read};
+use crate::testing::{Bench, bundle, bundle_among, free, read, switch};
 use crate::time::Span;
 
 const B: &str = "h/b: 0 1 2, prefers 0";
@@ -24,13 +22,7 @@ fn among(others: &[&str]) -> Bench {
 }
 
 fn go(generation: u64, bundle: Bundle) -> Event {
-    Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(generation),
-        bundle: Arc::new(bundle).into(),
-        in_process: Vec::new(),
-        order: free(generation),
-    }
+    switch(bundle, free(generation), false)
 }
 
 fn askers(generation: u64, of: Option<&Bundle>) -> Event {
@@ -222,14 +214,7 @@ fn on_a_rollback_the_generation_that_is_left_still_counts() {
     b.meet("d");
     b.event(go(2, bundle_among(&[B, C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"])));
     let first = bundle_among(&[B, C, leaving], &[]);
-    let back = Event::Switch {
-        rollback: true,
-        generation: GenerationNumber(1),
-        bundle: Arc::new(first).into(),
-        in_process: Vec::new(),
-        order: free(1),
-    };
-    b.event(back);
+    b.event(switch(first, free(1), true));
     assert_eq!(b.engine.generation(), GenerationNumber(1));
     assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.7 by 2")), "counts");
 }

@@ -3,7 +3,7 @@
 use cob_types::{Bundle, CobId, GenerationNumber, StateName};
 
 use crate::event::Event;
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 
 use super::*;
 
@@ -11,25 +11,11 @@ const X: &str = "h/x: 0 1, is 1, prefers 1";
 const Y: &str = "h/y: 0 1, is 1, prefers 1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
-    let bundle = Arc::new(bundle(cobs));
-    Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(generation),
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(generation),
-    }
+    switch(bundle(cobs), free(generation), false)
 }
 
 fn back(generation: u64, cobs: &[&str]) -> Event {
-    let bundle = Arc::new(bundle(cobs));
-    Event::Switch {
-        rollback: true,
-        generation: GenerationNumber(generation),
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(generation),
-    }
+    switch(bundle(cobs), free(generation), true)
 }
 
 fn stands(bench: &Bench) -> (u64, Option<u64>) {

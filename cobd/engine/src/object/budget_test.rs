@@ -1,12 +1,10 @@
 //! Budgets: which members take a token and when, how many there are, and the case that no holder can come back.
 
-use std::sync::Arc;
-
 use cob_types::status::Wait;
 use cob_types::{CobId, GenerationNumber};
 
 use crate::event::{Event, Order};
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 #[test]
@@ -232,16 +230,9 @@ fn an_operator_raises_a_budget_until_the_next_generation() {
     b.event(Event::Order(Order::LimitBudget(CobId::new("h/b").expect("an id"), None)));
     assert_eq!(b.engine.status_of(&CobId::new("h/b").expect("an id"), b.now).expect("there").held_by.len(), 2);
     // The next generation uses the number of its model.
-    let bundle = Arc::new(bundle(&["h/b: open, is open, prefers open, at most 1"]));
-    let generation = GenerationNumber(2);
-    b.event(Event::Switch {
-        rollback: false,
-        generation,
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(2),
-    });
-    assert_eq!(b.engine.generation(), generation);
+    let bundle = bundle(&["h/b: open, is open, prefers open, at most 1"]);
+    b.event(switch(bundle, free(2), false));
+    assert_eq!(b.engine.generation(), GenerationNumber(2));
     assert!(b.engine.raised_budgets().is_empty());
 }
 

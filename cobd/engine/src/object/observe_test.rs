@@ -1,12 +1,10 @@
 //! Observed change objects: they grant their present state, and COB never moves them.
 
-use std::sync::Arc;
-
 use cob_types::status::{CobStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber};
 
 use crate::event::Event;
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 const OBSERVED: &str = "h/x: 0 1, is 0, prefers 1, observed";
@@ -16,14 +14,7 @@ fn status(b: &Bench, cob: &str) -> CobStatus {
 }
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
-    let bundle = Arc::new(bundle(cobs));
-    Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(generation),
-        bundle: bundle.into(),
-        in_process: Vec::new(),
-        order: free(generation),
-    }
+    switch(bundle(cobs), free(generation), false)
 }
 
 fn acts(told: &[String]) -> usize {

@@ -1,11 +1,6 @@
 //! Probes: which change objects send and forward them, and the effect of a return; rate limits for repeated requests.
 
-use std::sync::Arc;
-
-use cob_types::GenerationNumber;
-
-use crate::event::Event;
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 #[test]
@@ -195,13 +190,7 @@ fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
     b.hears("request a/a of h/x@1 #1.7 expects other");
     let probe = |asked: &str, number: u64| format!("probe of a/a to h/{asked} #1.{number} via a/a");
     assert_eq!(b.hears(&probe("x", 9)), [""; 0], "it goes nowhere");
-    b.event(Event::Switch {
-        rollback: false,
-        generation: GenerationNumber(2),
-        bundle: Arc::new(bundle(&[X])).into(),
-        in_process: Vec::new(),
-        order: free(2),
-    });
+    b.event(switch(bundle(&[X]), free(2), false));
     assert_eq!(b.hears(&probe("x", 10)), ["d: probe of a/a to d/d #1.10 via a/a h/x h/y wide"]);
     assert_eq!(b.hears(&probe("x", 10)), [""; 0], "once");
     // A request for its present content does not wait for the next generation.

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use cob_types::GenerationNumber;
 use cob_types::canonical;
 use cob_types::cob::Fingerprint;
 
 use crate::event::Event;
-use crate::testing::{Bench, bundle, free};
+use crate::testing::{Bench, bundle, free, switch};
 
 const X: &str = "h/x: 0 1 outdated, is 1, prefers 1";
 
@@ -18,14 +17,7 @@ fn go(generation: u64, cob: &str, rests_on: Option<u8>) -> Event {
         cob.rests_on = rests_on.map(|n| Fingerprint([n; 16]));
         cob.fingerprint = canonical::fingerprint(&[&[rests_on.unwrap_or_default()]]);
     }
-    let generation = GenerationNumber(generation);
-    Event::Switch {
-        rollback: false,
-        generation,
-        bundle: Arc::new(bundle).into(),
-        in_process: Vec::new(),
-        order: free(generation.0),
-    }
+    switch(bundle, free(generation), false)
 }
 
 /// The actions that begin when the check in a next generation finds it on.
