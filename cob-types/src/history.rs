@@ -70,7 +70,7 @@ pub struct Facts {
     pub everywhere: bool,
 }
 
-/// What happened, with the facts that programs use.
+/// An event of a history, with the facts that programs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryEvent<'e> {
     /// The daemon has started.
@@ -149,16 +149,12 @@ pub enum LockEvent {
 }
 
 impl HistoryEntry {
-    /// What happened.
+    /// The event, with the facts that programs use.
     #[must_use]
     pub fn happened(&self) -> HistoryEvent<'_> {
-        let from_text = if self.facts.is_none() { Facts::of_text(&self.event, &self.detail) } else { Read::default() };
-        let facts = self.facts.as_ref();
-        let generation = || facts.map_or(from_text.generation, |facts| facts.generation);
-        let lock = |event, cob| {
-            let other = facts.and_then(|facts| facts.other.as_ref()).map_or(from_text.other, CobId::as_str);
-            HistoryEvent::Lock(event, cob, other)
-        };
+        // Most events have no facts: their texts are not read.
+        let generation = || self.read().generation;
+        let lock = |event, cob| HistoryEvent::Lock(event, cob, self.read().other);
         match (self.event.as_str(), &self.cob) {
             ("daemon", None) => HistoryEvent::Daemon,
             ("prepare", None) => HistoryEvent::Prepare(generation()),
@@ -166,15 +162,13 @@ impl HistoryEntry {
             ("terms", None) => HistoryEvent::Terms(generation()),
             ("go", None) => HistoryEvent::Go(generation()),
             ("return", None) => HistoryEvent::Return(generation()),
-            ("withdraw", None) => HistoryEvent::Withdraw {
-                from: generation(),
-                ordered: facts.map_or(from_text.ordered, |facts| facts.ordered),
-            },
+            ("withdraw", None) => {
+                let Read { generation, ordered, .. } = self.read();
+                HistoryEvent::Withdraw { from: generation, ordered }
+            }
             ("activate", None) => HistoryEvent::Activate,
             ("settled", None) => HistoryEvent::Settled(generation()),
-            ("only", None) => {
-                HistoryEvent::Only { everywhere: facts.map_or(from_text.everywhere, |facts| facts.everywhere) }
-            }
+            ("only", None) => HistoryEvent::Only { everywhere: self.read().everywhere },
             ("cancel", None) => HistoryEvent::Cancel(generation()),
             ("unhold", None) => HistoryEvent::Unhold,
             ("pause", None) => HistoryEvent::Pause,
@@ -200,15 +194,24 @@ impl HistoryEntry {
     /// The operator of an order.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
-        match &self.facts {
-            Some(facts) => facts.by.as_deref(),
-            None => Facts::of_text(&self.event, &self.detail).by,
+        self.read().by
+    }
+
+    /// The facts of the entry, from the text if an older daemon wrote it.
+    fn read(&self) -> Read<'_> {
+        let Some(facts) = &self.facts else { return Facts::of_text(&self.event, &self.detail) };
+        Read {
+            generation: facts.generation,
+            by: facts.by.as_deref(),
+            other: facts.other.as_ref().map_or("", CobId::as_str),
+            ordered: facts.ordered,
+            everywhere: facts.everywhere,
         }
     }
 }
 
-/// The facts that a text of an older daemon contains.
-#[derive(Debug, Clone, Copy, Default)]
+/// Borrowed [`Facts`].
+#[derive(Debug, Clone, Copy)]
 struct Read<'t> {
     generation: Option<GenerationNumber>,
     by: Option<&'t str>,

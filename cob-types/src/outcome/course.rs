@@ -89,8 +89,8 @@ impl Course {
                 (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
             }
             (HistoryEvent::Resume, Some(switch)) => (switch.ended, switch.ended_ns) = (Ended::UnderWay, None),
-            (HistoryEvent::End(cob) | HistoryEvent::Failed(cob), Some(switch)) => {
-                note_move(Arc::make_mut(&mut switch.cobs), cob, entry);
+            (event @ (HistoryEvent::End(cob) | HistoryEvent::Failed(cob)), Some(switch)) => {
+                note_move(Arc::make_mut(&mut switch.cobs), cob, entry, event);
             }
             _ => {}
         }
@@ -177,7 +177,10 @@ fn note_later(
 ) {
     match (event, &entry.from, &entry.to) {
         (HistoryEvent::Drift(cob), ..) if !away.contains_key(cob) => _ = drifted.insert(cob.clone()),
-        (HistoryEvent::Start(cob), Some(from), _) if !drifted.contains(cob) && again(switch, entry.ts_ns) => {
+        (HistoryEvent::Start(cob), Some(from), _) if !drifted.contains(cob) => {
+            if !again(switch, entry.ts_ns) {
+                return;
+            }
             away.entry(cob.clone()).or_insert_with(|| from.clone());
         }
         (HistoryEvent::End(cob), _, Some(_)) if drifted.contains(cob) && entry.ok == Some(true) => {
@@ -186,7 +189,7 @@ fn note_later(
         (HistoryEvent::End(cob) | HistoryEvent::Failed(cob), _, to) => {
             let Some(preferred) = away.get(cob) else { return };
             let Some(later) = switch.later.last_mut() else { return };
-            note_move(&mut later.cobs, cob, entry);
+            note_move(&mut later.cobs, cob, entry, event);
             if entry.ok == Some(true) && to.as_ref() == Some(preferred) {
                 away.remove(cob);
                 if away.is_empty() {
@@ -213,9 +216,9 @@ fn again(switch: &mut HostOutcome, at: u64) -> bool {
     true
 }
 
-fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, cob: &CobId, entry: &HistoryEntry) {
+fn note_move(cobs: &mut BTreeMap<CobId, CobOutcome>, cob: &CobId, entry: &HistoryEntry, event: HistoryEvent<'_>) {
     let of = cobs.entry(cob.clone()).or_default();
-    if matches!(entry.happened(), HistoryEvent::Failed(_)) {
+    if matches!(event, HistoryEvent::Failed(_)) {
         of.failed = true;
     } else if entry.ok == Some(true) {
         of.moves = of.moves.saturating_add(1);
