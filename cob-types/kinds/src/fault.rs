@@ -10,7 +10,7 @@ pub struct Fault {
     pub code: &'static str,
     /// The place.
     pub place: Place,
-    /// What is wrong.
+    /// The fault in words.
     pub what: String,
     /// The remedy.
     pub help: String,

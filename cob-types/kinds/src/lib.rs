@@ -34,7 +34,8 @@ pub use package::{Package, Version};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 
-/// All built-in kinds. `script` and `plugin` have no content type, because their contents are kinds.
+/// All built-in kinds. `script` and `plugin` have no content type, because their contents are kinds; the content of
+/// `file-tree` is converted for the bundle: `cobgen` has its form in the model, and cob-files its form in bundles.
 pub const ALL: &[Entry] = &[
     Entry::without_content(Builtin { backend: "command", transitions: &[], ..Builtin::program("script") }),
     Entry::of::<Service>(),

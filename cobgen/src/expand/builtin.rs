@@ -110,11 +110,12 @@ pub(super) fn check(entry: &Entry, content: &Node, report: &mut Report<'_>) -> O
             env = Some(texts);
         }
     }
-    match entry.check(&json) {
-        // A wrong value is reported already, and would count as missing or null.
-        _ if has_wrong_value(&content) => {}
-        Ok(faults) => faults.iter().for_each(|fault| push(fault, &content, report)),
-        Err(what) => report.push(content.mark, Diagnostic::error("bad-content", what)),
+    // A wrong value is reported already, and would count as missing or null.
+    if !has_wrong_value(&content) {
+        match entry.check(&json) {
+            Ok(faults) => faults.iter().for_each(|fault| push(fault, &content, report)),
+            Err(what) => report.push(content.mark, Diagnostic::error("bad-content", what)),
+        }
     }
     Some(Checked { node: content, json, settled: Settled { env, ..Settled::default() } })
 }

@@ -88,11 +88,6 @@ pub struct Known<'a> {
     pub given: &'a Given,
 }
 
-/// The names of the built-in kinds.
-pub fn builtin_kinds() -> impl Iterator<Item = &'static str> {
-    cob_kinds::ALL.iter().map(|entry| entry.kind.name)
-}
-
 /// Loads a model and expands it.
 ///
 /// `previous` are the change objects of the previous generation: objects placed on the `first` node stay on their node.
