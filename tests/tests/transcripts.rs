@@ -32,7 +32,7 @@ fn transcripts_come_out_as_written() {
     assert!(wrong.is_empty(), "{wrong}\n\nif this is what should be: UPDATE_TRANSCRIPTS=1 cargo test -p cob-tests");
 }
 
-/// The counterexamples of the lock protocol's notes, by number.
+/// The counterexamples to a simpler lock protocol, by number.
 #[test]
 fn every_counterexample_has_a_transcript() {
     let names: Vec<String> =

@@ -1,4 +1,4 @@
-//! Tests of the check with models whose faults are known. Counterexamples have the numbers of the page about the protocol.
+//! Tests of the check with models whose faults are known. Counterexamples have the numbers of the transcripts.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use cob_types::status::{CobStatus, Trouble};
 
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
-/// Counterexample 11 of the protocol notes: n1/a prefers up and requires n2/x, which prefers down.
+/// Counterexample 11 (tests/transcripts): n1/a prefers up and requires n2/x, which prefers down.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:

@@ -248,7 +248,7 @@ impl Object {
         }
     }
 
-    /// Rule 4, second half, and the holder's side of rule 8: releases unneeded locks, replaces locks that no longer
+    /// Rule 4, and the holder's side of a recall: releases unneeded locks, replaces locks that no longer
     /// fit, obeys recalls.
     fn settle_locks(&mut self, cx: &mut Cx<'_>, needs: &Scratch, state: StateIx) {
         let grants_out = self.has_grants_out();
@@ -297,7 +297,7 @@ impl Object {
         }
     }
 
-    /// Rule 4: asks for every needed lock without a request, and sends changes of the other requests.
+    /// Rule 5: asks for every needed lock without a request, and sends changes of the other requests.
     fn ask(&mut self, cx: &mut Cx<'_>, needs: &Scratch) {
         let budget = self.spec.budget.as_ref().map(|budget| budget.cob);
         let is_budget = |cob| budget == Some(cob);
@@ -449,7 +449,7 @@ impl Object {
         all
     }
 
-    /// Rule 5.
+    /// Rule 6.
     fn grant_all(&mut self, cx: &mut Cx<'_>, state: StateIx) {
         let id = self.spec.kind.id(state);
         let waiting = |r: &Request| r.granted.is_none() && !r.lapsed && r.set.contains(&id);
@@ -504,7 +504,7 @@ impl Object {
         self.spec.lock_needs(state).iter().filter_map(of).collect()
     }
 
-    /// Rule 8: recalls the grants that `which(granted, state)` picks.
+    /// Rule 7: recalls the grants that `which(granted, state)` picks.
     fn recall_where(&mut self, cx: &mut Cx<'_>, which: impl Fn(StateId, StateId) -> bool) {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {
