@@ -283,19 +283,19 @@ impl Planner<'_> {
         }
         let past = self.past;
         let last = past.applied.get(path).or_else(|| past.before.get(path));
-        let last = last.map_or(Base::None, Base::RecordedEntry);
+        let last = last.map_or(Base::None, Base::Recorded);
         let begun = &past.begun;
         let (Some(aim), Some(result)) = (begun.aim.get(path), begun.result.get(path)) else { return Ok((last, false)) };
         match past.progress.get(path) {
-            Some(true) => return Ok((Base::RecordedEntry(aim), false)),
-            Some(false) => return Ok((begun.base.get(path).map_or(last, Base::RecordedEntry), false)),
+            Some(true) => return Ok((Base::Recorded(aim), false)),
+            Some(false) => return Ok((begun.base.get(path).map_or(last, Base::Recorded), false)),
             None => {}
         }
         if live.is(&result.node)? {
-            return Ok((Base::RecordedEntry(aim), false));
+            return Ok((Base::Recorded(aim), false));
         }
         let untouched = begun.from.get(path).map_or(Ok(true), |from| live.is(&from.node))?;
-        Ok((begun.base.get(path).map_or(last, Base::RecordedEntry), !untouched))
+        Ok((begun.base.get(path).map_or(last, Base::Recorded), !untouched))
     }
 
     fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
@@ -307,7 +307,7 @@ impl Planner<'_> {
         }
         let was = self.mine(path, target, &real)?;
         let (base, interrupted) = match &was {
-            Some(was) => (Base::RecordedEntry(&was.base), false),
+            Some(was) => (Base::Recorded(&was.base), false),
             None => self.base(path, &real)?,
         };
         let mine = was.as_ref().and_then(|was| was.live(&real));
@@ -428,7 +428,7 @@ impl Planner<'_> {
         let kept = match base {
             Base::None => return Ok(Ok(Content::Target)),
             Base::Same => None,
-            Base::RecordedEntry(kept) => Some(*kept),
+            Base::Recorded(kept) => Some(*kept),
         };
         let same_as_base = kept.is_none_or(|kept| target.is(&kept.node));
         if !target.shared {
@@ -479,7 +479,7 @@ impl Planner<'_> {
         base: &Base<'_>,
         live: &Live<'_>,
     ) -> Result<Option<Content>, FilesError> {
-        let Base::RecordedEntry(RecordedEntry { node: RecordedNode::File(base), .. }) = base else { return Ok(None) };
+        let Base::Recorded(RecordedEntry { node: RecordedNode::File(base), .. }) = base else { return Ok(None) };
         let TargetNode::File(theirs) = &target.node else { return Ok(None) };
         Ok(match merge::merge_for(Some(side), &self.store.blob(base)?, live.content()?, theirs)? {
             Merged::Clean(bytes) => Some(Content::Merged(bytes)),
@@ -498,7 +498,7 @@ impl Planner<'_> {
     ) -> Sides<'s> {
         let base = match base {
             Base::Same => Some(&target.managed),
-            Base::RecordedEntry(kept) => Some(&kept.managed),
+            Base::Recorded(kept) => Some(&kept.managed),
             Base::None => None,
         };
         let folder = target.node == TargetNode::Folder;
@@ -585,7 +585,7 @@ impl Planner<'_> {
         let theirs = format!("{:?}", target.managed);
         let ours = format!("{:?}", live.found);
         let base = match base {
-            Base::RecordedEntry(kept) => format!("{:?}", kept.managed),
+            Base::Recorded(kept) => format!("{:?}", kept.managed),
             Base::Same | Base::None => String::new(),
         };
         let content: &[u8] = match &target.node {

@@ -37,7 +37,7 @@ pub(crate) enum TargetNode {
 pub(crate) enum Base<'a> {
     /// The same as the wanted entry.
     Same,
-    RecordedEntry(&'a RecordedEntry),
+    Recorded(&'a RecordedEntry),
     /// No entry was ever applied or kept.
     None,
 }
@@ -47,7 +47,7 @@ impl Base<'_> {
     pub(crate) fn manages(&self, managed: &Managed) -> bool {
         match self {
             Self::Same => true,
-            Self::RecordedEntry(kept) => kept.managed == *managed,
+            Self::Recorded(kept) => kept.managed == *managed,
             Self::None => *managed == Managed::default(),
         }
     }

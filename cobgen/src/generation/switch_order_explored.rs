@@ -1,5 +1,5 @@
 //! Explores small pairs of generations with every order of transitions, departure facts and activations: from each
-//! reachable state the end must be reachable. The model is that of decision 0008, and shares no code
+//! reachable state the end must be reachable. The model follows decision 0008, and shares no code
 //! with the computation of orders.
 
 use std::collections::{BTreeMap, BTreeSet};

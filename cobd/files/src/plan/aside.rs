@@ -157,7 +157,7 @@ impl Planner<'_> {
         real: &Live<'_>,
         plan: &mut Plan,
     ) -> Result<(), FilesError> {
-        let (Base::RecordedEntry(base), Found::File { .. } | Found::Link { .. }) = (base, live.found) else {
+        let (Base::Recorded(base), Found::File { .. } | Found::Link { .. }) = (base, live.found) else {
             return Ok(());
         };
         let reported = self.wanted.on_drift == OnDrift::Report;

@@ -21,7 +21,7 @@ impl Planner<'_> {
         live: &Live<'_>,
         plan: &mut Plan,
     ) -> Result<Option<&[u8]>, FilesError> {
-        let (Base::RecordedEntry(RecordedEntry { node: RecordedNode::File(applied), .. }), TargetNode::File(to)) =
+        let (Base::Recorded(RecordedEntry { node: RecordedNode::File(applied), .. }), TargetNode::File(to)) =
             (base, &target.node)
         else {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Planner<'_> {
         real: &Live<'_>,
         plan: &mut Plan,
     ) -> Result<(), FilesError> {
-        let (Base::RecordedEntry(RecordedEntry { node: RecordedNode::File(before), .. }), TargetNode::File(applied)) =
+        let (Base::Recorded(RecordedEntry { node: RecordedNode::File(before), .. }), TargetNode::File(applied)) =
             (base, &target.node)
         else {
             return Ok(());

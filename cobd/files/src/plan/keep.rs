@@ -24,11 +24,11 @@ impl Planner<'_> {
         }
         let held_secret = self.held_secret(path);
         let changed = match base {
-            Base::RecordedEntry(kept) => !live.is(&kept.node)?,
+            Base::Recorded(kept) => !live.is(&kept.node)?,
             Base::Same | Base::None => false,
         };
-        let ours = matches!(base, Base::RecordedEntry(kept) if kept.node == RecordedNode::Secret)
-            || held_secret && !target.secret;
+        let ours =
+            matches!(base, Base::Recorded(kept) if kept.node == RecordedNode::Secret) || held_secret && !target.secret;
         if changed && !ours && comes != Comes::First && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
             let kept = self.keep(path, live.found, target.secret, plan)?;
             plan.found.insert(path.clone(), kept);
@@ -75,7 +75,7 @@ impl Planner<'_> {
             _ => None,
         };
         let begun = &mut plan.begun;
-        if let Base::RecordedEntry(base) = base {
+        if let Base::Recorded(base) = base {
             begun.base.insert(path.clone(), (*base).clone());
         }
         begun.from.insert(path.clone(), RecordedEntry::found(from, found.unwrap_or_default()));
