@@ -4,13 +4,15 @@
 //! that a transition reached is remembered until the daemon ends; after a restart a check looks at the condition.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cob_types::{CobId, Kind, StateName};
 
-use super::backend::{CheckOutcome, Context, Outcome, TransitionAttempt, Work};
+use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 
 /// The states that change objects have reached by transitions, by id, and the complaints of waiting gates. A clone is
 /// another handle to the same memory.
@@ -71,62 +73,113 @@ pub(super) fn opens(kind: &Kind, hop: &TransitionAttempt) -> bool {
     hop.to == kind.preferred
 }
 
-/// Checks a gate: off if a transition switched it off, otherwise the result of one look.
-pub(super) fn check<L>(remembered: &Remembered, context: &Context, look: L) -> Work<CheckOutcome>
-where
-    L: Future<Output = Result<(), String>> + Send + 'static,
-{
-    let (on, off) = (context.kind.preferred.clone(), context.kind.pre_remove.clone());
-    match remembered.state(&context.cob.id, &context.kind) {
-        Some(state) if state != on => return Work::known(CheckOutcome::found(state)),
-        Some(_) | None => {}
-    }
-    let future = async move {
-        match look.await {
-            Ok(()) => CheckOutcome::found(on),
-            Err(difference) => CheckOutcome { difference, ..CheckOutcome::found(off) },
-        }
-    };
-    Work::Inside { future: Box::pin(future), timeout: Some(context.check_timeout()) }
+/// The outside condition of a gate, as the content describes it.
+pub(super) trait Condition: Sized + fmt::Debug + Send + Sync + 'static {
+    /// The name of the kind.
+    const KIND: &'static str;
+
+    /// Reads a content.
+    ///
+    /// # Errors
+    /// The first fault.
+    fn read(content: &str) -> Result<Self, String>;
+
+    /// The time between two looks.
+    fn interval(&self) -> Duration;
+
+    /// Looks once. The error is the difference from the condition.
+    fn look(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Carries out a gate's transition: it opens after a successful look within the timeout; other transitions succeed at
-/// once.
-pub(super) fn transition<F, L>(
-    remembered: &Remembered,
-    context: &Context,
-    hop: &TransitionAttempt,
-    interval: Duration,
-    look: F,
-) -> Work<Outcome>
-where
-    F: FnMut() -> L + Send + 'static,
-    L: Future<Output = Result<(), String>> + Send + 'static,
-{
-    let timeout = context.transition(hop).map_or(Duration::ZERO, |t| Duration::from_millis(t.timeout_ms));
-    let (remembered, cob, to) = (remembered.clone(), context.cob.id.clone(), hop.to.clone());
-    let waits = opens(&context.kind, hop);
-    let future = async move {
-        let complaint = Complaint { remembered: remembered.clone(), cob: cob.clone() };
-        if waits && let Err(last) = poll(timeout, interval, &complaint, look).await {
-            return Outcome::failed(format!("not so after {timeout:?}: {last}"));
+/// The back end of a kind that waits for a condition.
+#[derive(Debug)]
+pub(super) struct ConditionGate<C> {
+    remembered: Remembered,
+    condition: PhantomData<C>,
+}
+
+impl<C> Default for ConditionGate<C> {
+    fn default() -> Self {
+        Self { remembered: Remembered::default(), condition: PhantomData }
+    }
+}
+
+impl<C: Condition> Backend for ConditionGate<C> {
+    fn name(&self) -> &'static str {
+        C::KIND
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+
+    fn accept(&self, _kind: &Kind) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn accept_content(&self, content: &str) -> Result<(), String> {
+        C::read(content).map(|_| ())
+    }
+
+    /// Off if a transition switched it off, otherwise the result of one look.
+    fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {
+        let (on, off) = (context.kind.preferred.clone(), context.kind.pre_remove.clone());
+        match self.remembered.state(&context.cob.id, &context.kind) {
+            Some(state) if state != on => return Work::known(CheckOutcome::found(state)),
+            Some(_) | None => {}
         }
-        remembered.set(cob, to);
-        Outcome::done()
-    };
-    Work::Inside { future: Box::pin(future), timeout: None }
+        let condition = C::read(&context.cob.content);
+        let future = async move {
+            match look(&condition).await {
+                Ok(()) => CheckOutcome::found(on),
+                Err(difference) => CheckOutcome { difference, ..CheckOutcome::found(off) },
+            }
+        };
+        Work::Inside { future: Box::pin(future), timeout: Some(context.check_timeout()) }
+    }
+
+    /// It opens after a successful look within the timeout; other transitions succeed at once.
+    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
+        let condition = C::read(&context.cob.content);
+        let timeout = context.transition(hop).map_or(Duration::ZERO, |t| Duration::from_millis(t.timeout_ms));
+        let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
+        let waits = opens(&context.kind, hop);
+        let future = async move {
+            let complaint = Complaint { remembered: remembered.clone(), cob: cob.clone() };
+            if waits && let Err(last) = poll(timeout, &condition, &complaint).await {
+                return Outcome::failed(format!("not so after {timeout:?}: {last}"));
+            }
+            remembered.set(cob, to);
+            Outcome::done()
+        };
+        Work::Inside { future: Box::pin(future), timeout: None }
+    }
+
+    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
+        opens(kind, hop)
+    }
+
+    fn said(&self, cob: &CobId) -> Option<String> {
+        self.remembered.complaint(cob)
+    }
+
+    fn forget(&self, cob: &CobId) {
+        self.remembered.forget(cob);
+    }
+}
+
+async fn look<C: Condition>(condition: &Result<C, String>) -> Result<(), String> {
+    condition.as_ref().map_err(String::clone)?.look().await
 }
 
 /// Repeats the look until it succeeds or the time is over. The error is the last complaint.
-async fn poll<F, L>(timeout: Duration, interval: Duration, said: &Complaint, mut look: F) -> Result<(), String>
-where
-    F: FnMut() -> L,
-    L: Future<Output = Result<(), String>>,
-{
+async fn poll<C: Condition>(timeout: Duration, condition: &Result<C, String>, said: &Complaint) -> Result<(), String> {
     let limit = tokio::time::Instant::now() + timeout;
+    // It yields to other tasks even with an interval of zero.
+    let interval = condition.as_ref().map_or(Duration::ZERO, C::interval).max(Duration::from_millis(1));
     let mut last = None;
     loop {
-        match tokio::time::timeout_at(limit, look()).await {
+        match tokio::time::timeout_at(limit, look(condition)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(complaint)) => {
                 said.say(&complaint);
@@ -136,9 +189,7 @@ where
                 return Err(last.unwrap_or_else(|| "no answer".to_owned()));
             }
         }
-        // Yields to other tasks even with an interval of zero.
-        tokio::time::sleep_until((tokio::time::Instant::now() + interval.max(Duration::from_millis(1))).min(limit))
-            .await;
+        tokio::time::sleep_until((tokio::time::Instant::now() + interval).min(limit)).await;
         if tokio::time::Instant::now() >= limit {
             return Err(last.unwrap_or_default());
         }

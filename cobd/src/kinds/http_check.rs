@@ -6,41 +6,44 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cob_kinds::{Content as _, HttpAddress, HttpCheck};
-use cob_types::{CobId, Kind};
+use cob_kinds::{Content as _, HttpAddress, HttpCheck, read};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
-use super::gate::{self, Remembered};
+use super::gate::{Condition, ConditionGate};
 
 /// The longest page in which a text is searched.
 const MAX_BODY: usize = 1 << 20;
 
 /// The back end `http-check`.
-#[derive(Debug, Default)]
-pub(super) struct HttpCheckKind {
-    remembered: Remembered,
-}
+pub(super) type HttpCheckKind = ConditionGate<Page>;
 
 /// A valid content with the parts of its URL.
-#[derive(Debug, Clone)]
-struct Page {
+#[derive(Debug)]
+pub(super) struct Page {
     content: HttpCheck,
     address: HttpAddress,
 }
 
-fn read(text: &str) -> Result<Page, String> {
-    let content: HttpCheck = cob_kinds::read(text)?;
-    Ok(Page { address: content.page()?, content })
-}
+impl Condition for Page {
+    const KIND: &'static str = HttpCheck::KIND.name;
 
-async fn look(page: &Page) -> Result<(), String> {
-    match tokio::time::timeout(page.content.timeout.0, ask(page)).await {
-        Ok(result) => result.map_err(|what| format!("{}: {what}", page.content.url)),
-        Err(_) => Err(format!("{}: no answer within {:?}", page.content.url, page.content.timeout.0)),
+    fn read(content: &str) -> Result<Self, String> {
+        let content: HttpCheck = read(content)?;
+        Ok(Self { address: content.page()?, content })
+    }
+
+    fn interval(&self) -> Duration {
+        self.content.interval.0
+    }
+
+    async fn look(&self) -> Result<(), String> {
+        match tokio::time::timeout(self.content.timeout.0, ask(self)).await {
+            Ok(result) => result.map_err(|what| format!("{}: {what}", self.content.url)),
+            Err(_) => Err(format!("{}: no answer within {:?}", self.content.url, self.content.timeout.0)),
+        }
     }
 }
 
@@ -71,50 +74,6 @@ async fn ask(page: &Page) -> Result<(), String> {
         futures_util::future::Either::Left((answer, _)) => answer,
         // The connection may end after it has delivered the answer.
         futures_util::future::Either::Right((_, answer)) => answer.await,
-    }
-}
-
-impl Backend for HttpCheckKind {
-    fn name(&self) -> &'static str {
-        HttpCheck::KIND.name
-    }
-
-    fn durable(&self) -> bool {
-        false
-    }
-
-    fn accept(&self, _kind: &Kind) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn accept_content(&self, content: &str) -> Result<(), String> {
-        read(content).map(|_| ())
-    }
-
-    fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {
-        let page = read(&context.cob.content);
-        gate::check(&self.remembered, context, async move { look(&page?).await })
-    }
-
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        let page = read(&context.cob.content);
-        let interval = page.as_ref().map_or(Duration::ZERO, |p| p.content.interval.0);
-        gate::transition(&self.remembered, context, hop, interval, move || {
-            let page = page.clone();
-            async move { look(&page?).await }
-        })
-    }
-
-    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
-        gate::opens(kind, hop)
-    }
-
-    fn said(&self, cob: &CobId) -> Option<String> {
-        self.remembered.complaint(cob)
-    }
-
-    fn forget(&self, cob: &CobId) {
-        self.remembered.forget(cob);
     }
 }
 

@@ -7,68 +7,31 @@
 
 use std::time::Duration;
 
-use cob_kinds::{Content as _, TcpCheck, read};
-use cob_types::{CobId, Kind};
+use cob_kinds::{Content, TcpCheck, read};
 use tokio::net::TcpStream;
 
-use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
-use super::gate::{self, Remembered};
+use super::gate::{Condition, ConditionGate};
 
 /// The back end `tcp-check`.
-#[derive(Debug, Default)]
-pub(super) struct TcpCheckKind {
-    remembered: Remembered,
-}
+pub(super) type TcpCheckKind = ConditionGate<TcpCheck>;
 
-async fn connect(content: &TcpCheck) -> Result<(), String> {
-    match tokio::time::timeout(content.timeout.0, TcpStream::connect(&content.address)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(format!("{}: {error}", content.address)),
-        Err(_) => Err(format!("{}: no answer within {:?}", content.address, content.timeout.0)),
-    }
-}
+impl Condition for TcpCheck {
+    const KIND: &'static str = <Self as Content>::KIND.name;
 
-impl Backend for TcpCheckKind {
-    fn name(&self) -> &'static str {
-        TcpCheck::KIND.name
+    fn read(content: &str) -> Result<Self, String> {
+        read(content)
     }
 
-    fn durable(&self) -> bool {
-        false
+    fn interval(&self) -> Duration {
+        self.interval.0
     }
 
-    fn accept(&self, _kind: &Kind) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn accept_content(&self, content: &str) -> Result<(), String> {
-        read::<TcpCheck>(content).map(|_| ())
-    }
-
-    fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {
-        let content = read::<TcpCheck>(&context.cob.content);
-        gate::check(&self.remembered, context, async move { connect(&content?).await })
-    }
-
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        let content = read::<TcpCheck>(&context.cob.content);
-        let interval = content.as_ref().map_or(Duration::ZERO, |c| c.interval.0);
-        gate::transition(&self.remembered, context, hop, interval, move || {
-            let content = content.clone();
-            async move { connect(&content?).await }
-        })
-    }
-
-    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
-        gate::opens(kind, hop)
-    }
-
-    fn said(&self, cob: &CobId) -> Option<String> {
-        self.remembered.complaint(cob)
-    }
-
-    fn forget(&self, cob: &CobId) {
-        self.remembered.forget(cob);
+    async fn look(&self) -> Result<(), String> {
+        match tokio::time::timeout(self.timeout.0, TcpStream::connect(&self.address)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("{}: {error}", self.address)),
+            Err(_) => Err(format!("{}: no answer within {:?}", self.address, self.timeout.0)),
+        }
     }
 }
 
