@@ -6,10 +6,10 @@ use std::time::Duration;
 use cob_engine::{Event, KnownAskers};
 use cob_types::GenerationNumber;
 use cob_types::status::Unjustified;
-use tokio::sync::mpsc;
 use tracing::info;
 
 use super::Daemon;
+use super::inbox::TaskResult;
 use crate::blocking::beside;
 
 /// How long refusals are shown.
@@ -20,28 +20,14 @@ const REST: Duration = Duration::from_secs(1);
 /// The result of a lookup, with its generation.
 pub(super) type Found = (GenerationNumber, KnownAskers);
 
-/// Lookups of askers, one at a time.
-pub(super) struct Looks {
-    tell: mpsc::Sender<Found>,
-    pub(super) found: mpsc::Receiver<Found>,
-    under_way: bool,
-}
-
-impl Default for Looks {
-    fn default() -> Self {
-        let (tell, found) = mpsc::channel(1);
-        Self { tell, found, under_way: false }
-    }
-}
-
 impl Daemon {
     /// Looks up the askers that requests of other hosts wait for: on disk, then in the depot.
     pub(super) fn look_for_askers(&mut self) {
-        let Some(generation) = self.engine.wanted_askers().filter(|_| !self.askers.under_way) else { return };
-        self.askers.under_way = true;
-        let (generations, tell) = (self.generations.clone(), self.askers.tell.clone());
-        let known = self.active.as_ref().map(|active| active.prepared.clone());
-        tokio::spawn(async move {
+        let Some(generation) = self.engine.wanted_askers().filter(|_| !self.fetches.askers) else { return };
+        self.fetches.askers = true;
+        let generations = self.generations.clone();
+        let known = self.present.active().cloned();
+        self.tasks.spawn(async move {
             let found = beside(move || generations.askers(generation, known.as_ref())).await;
             let askers = match found {
                 Ok(Ok(askers)) => askers,
@@ -52,13 +38,12 @@ impl Daemon {
                 }
                 Err(_) => KnownAskers::Unavailable,
             };
-            // Without a receiver the daemon is ending.
-            let _ = tell.send((generation, askers)).await;
+            TaskResult::Askers((generation, askers))
         });
     }
 
     pub(super) fn askers_found(&mut self, (generation, askers): Found) {
-        self.askers.under_way = false;
+        self.fetches.askers = false;
         self.feed(Event::Askers { generation, askers });
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Whether this check may start; otherwise it waits.
-    fn take(&mut self, cob: &CobId, number: Number) -> bool {
+    pub(super) fn take(&mut self, cob: &CobId, number: Number) -> bool {
         let free = self.begun.len() < MOST;
         if free {
             self.begun.insert(job_id(number));
@@ -39,7 +39,7 @@ impl Checks {
         self.begun.remove(&job);
     }
 
-    fn next(&mut self) -> Option<(CobId, Number)> {
+    pub(super) fn next(&mut self) -> Option<(CobId, Number)> {
         if self.begun.len() >= MOST {
             return None;
         }
@@ -55,14 +55,14 @@ impl Checks {
 impl Daemon {
     /// Whether a check may start now; otherwise it starts after others have ended.
     pub(super) fn may_check(&mut self, cob: &CobId, number: Number) -> bool {
-        let kind = self.active.as_ref().and_then(|active| active.kind_of(cob));
+        let kind = self.present.kind_of(cob);
         let in_turn = kind.is_some_and(|kind| self.kinds.checks_in_turn(kind));
-        !in_turn || self.checks.take(cob, number)
+        !in_turn || self.jobs.may_check(cob, number)
     }
 
     /// Starts waiting checks that the engine still awaits.
     pub(super) fn begin_waiting_checks(&mut self) {
-        while let Some((cob, job)) = self.checks.next() {
+        while let Some((cob, job)) = self.jobs.next_check() {
             if self.engine.awaits_check(&cob, job) {
                 self.start_job(Run::Check { cob, job });
             }

@@ -27,9 +27,7 @@ impl Daemon {
 
     /// All secrets that this host knows, encrypted: no command may show their values.
     fn secrets_here(&self) -> Sealed {
-        let active = self.active.as_ref().map(|active| &active.prepared);
-        let prepared = [active, self.coming.as_ref(), self.at_hand.as_ref()].into_iter().flatten();
-        let all = prepared.flat_map(|prepared| prepared.bundle.secrets().iter());
+        let all = self.present.all().flat_map(|prepared| prepared.bundle.secrets().iter());
         all.map(|(id, sealed)| (*id, sealed.to_vec())).collect()
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::Daemon;
 use super::folders::Folders;
+use super::inbox::TaskResult;
 use crate::generations::Prepared;
 use crate::kinds::{Context, FileConflict, FilesAnswer, FilesQuery};
 
@@ -103,8 +104,8 @@ impl Daemon {
                 Err(why) => drop(unseen.insert(cob, why)),
             }
         }
-        let (look, foreseen) = (self.ahead.foresight.begin(), self.foreseen.0.clone());
-        tokio::spawn(async move {
+        let look = self.ahead.foresight.begin();
+        self.tasks.spawn(async move {
             let mut conflicts = BTreeMap::new();
             while let Some(seen) = looks.join_next().await {
                 match seen {
@@ -118,8 +119,7 @@ impl Daemon {
                     Err(_) => {}
                 }
             }
-            // A failed send is harmless: the daemon has ended.
-            let _ = foreseen.send(ConflictPreview { look, conflicts, unseen }).await;
+            TaskResult::Preview(ConflictPreview { look, conflicts, unseen })
         });
     }
 
@@ -144,13 +144,13 @@ impl Daemon {
     /// Whether another change object has this path in the prepared generation. It takes over the file after the
     /// departure.
     fn goes_on_elsewhere(&self, cob: &CobId, path: &str) -> bool {
-        let (Some(active), Some(prepared)) = (&self.active, &self.at_hand) else { return false };
+        let (Some(active), Some(prepared)) = (self.present.bundle(), self.present.prepared()) else { return false };
         let named = canonical::json(&serde_json::json!(path));
         let bundle = &prepared.bundle;
         // Only another file tree takes the path; a mention in another kind does not.
         let is_alike = |other: &CobId| other != cob && bundle.kind_of(other) == bundle.kind_of(cob);
         let names = |other: &CobId| bundle.get(other).is_some_and(|other| other.content.contains(&named));
-        bundle.has(cob) && bundle.changed(&active.prepared.bundle).any(|other| is_alike(other) && names(other))
+        bundle.has(cob) && bundle.changed(active).any(|other| is_alike(other) && names(other))
     }
 
     /// The context of a change object in a present generation, and whether that generation takes it back.
@@ -159,7 +159,7 @@ impl Daemon {
     /// A text that says why it is unknown.
     pub(super) fn context_ahead(&self, generation: GenerationNumber, cob: &CobId) -> Result<(Context, bool), String> {
         let is_it = |prepared: &&Prepared| prepared.manifest.generation == generation;
-        let at_hand = [self.at_hand.as_ref(), self.coming.as_ref()].into_iter().flatten().find(is_it);
+        let at_hand = self.present.prepared().into_iter().chain(self.present.pending()).find(is_it);
         match at_hand {
             Some(prepared) => {
                 let bundle = &prepared.bundle;
@@ -177,13 +177,10 @@ impl Daemon {
     /// Revokes the decisions about conflicts in a discarded generation. If it is not at hand (it was prepared earlier,
     /// or in another incarnation), all decisions are revoked, because its own are unknown.
     pub(super) fn undecide(&mut self, generation: GenerationNumber) {
-        let at_hand = self.at_hand.as_ref().filter(|at_hand| at_hand.manifest.generation == generation);
-        let concerned = match (at_hand, &self.active) {
+        let at_hand = self.present.prepared().filter(|at_hand| at_hand.manifest.generation == generation);
+        let concerned = match (at_hand, self.present.bundle()) {
             (Some(prepared), _) => self.may_conflict(prepared),
-            (None, Some(active)) => {
-                let bundle = &active.prepared.bundle;
-                bundle.ids().filter(|cob| self.may_conflict_in(bundle, cob)).cloned().collect()
-            }
+            (None, Some(bundle)) => bundle.ids().filter(|cob| self.may_conflict_in(bundle, cob)).cloned().collect(),
             (None, None) => BTreeSet::new(),
         };
         for cob in concerned {
@@ -196,8 +193,7 @@ impl Daemon {
 
     /// The change objects whose edits by users may conflict with the future or the previous content.
     fn may_conflict(&self, prepared: &Prepared) -> BTreeSet<CobId> {
-        let Some(active) = &self.active else { return BTreeSet::new() };
-        let was = &*active.prepared.bundle;
+        let Some(was) = self.present.bundle().map(|bundle| &**bundle) else { return BTreeSet::new() };
         let may = |cob: &CobId| [was, &*prepared.bundle].into_iter().any(|bundle| self.may_conflict_in(bundle, cob));
         let stuck = self.engine.without_exit_state(Time(0)).filter(|cob| may(cob));
         prepared.bundle.changed(was).filter(|cob| may(cob)).cloned().chain(stuck).collect()
@@ -217,7 +213,7 @@ impl Daemon {
     ) -> Result<Option<(Context, bool)>, String> {
         let bundle = &prepared.bundle;
         let next = bundle.kind_of(cob).and_then(|kind| bundle.kinds().get(kind));
-        let was = self.active.as_ref().and_then(|active| active.kind_of(cob));
+        let was = self.present.kind_of(cob);
         // Another kind under the same name: the previous change object is taken back.
         if was.is_some_and(|was| next.is_none_or(|next| !next.continues(was))) {
             let context = self.context_of(cob)?;

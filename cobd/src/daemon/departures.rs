@@ -128,7 +128,6 @@ impl Daemon {
             self.departure_failed(format!("{cob} has departed, and its original state can't be restored: {why}"));
         }
         // The engine may have no change in this tick.
-        self.changes.send_modify(|n| *n += 1);
-        self.tell_standing();
+        self.tell_change();
     }
 }

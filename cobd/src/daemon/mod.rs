@@ -22,14 +22,19 @@ mod departures;
 mod first;
 mod folders;
 mod follow;
+mod inbox;
 mod indexing;
+mod job_table;
+mod neighbours;
 mod orders;
 mod outputs;
 mod parts;
 mod perform;
 mod prechecks;
+mod present;
 mod rate_limits;
 mod record_writer;
+mod reports;
 mod resting;
 mod rounds;
 mod route;
@@ -42,7 +47,6 @@ mod tell;
 mod trust;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -52,27 +56,29 @@ use cob_engine::event::{ActionOutcome, CheckOutcome};
 use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
-use cob_types::generation::Security;
-use cob_types::status::Unheard;
-use cob_types::{Batch, CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use cob_types::{CobId, HostName, Number};
+use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
-use crate::adhoc::{self, Adhoc};
+use crate::adhoc::Adhoc;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::generations::{FetchError, Generations, Prepared, Wanted};
+use crate::generations::{FetchError, Generations, Wanted};
 use crate::journal::JournalError;
-use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
-use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
-use crate::run::{JobId, Program};
-use crate::web::{Ask, Command, Done, Front, Refusal};
+use crate::kinds::{self, JobEnd, JobEnded, Kinds};
+use crate::peer::{LinkEvent, Transport as _};
+use crate::run::JobId;
+use crate::web::{Done, Refusal};
 
-use folders::{Folders, Ready};
+use inbox::{Inbox, Input, TaskResult, Tasks};
+use job_table::JobTable;
+use neighbours::Neighbours;
 use prechecks::Prechecks;
+use present::Present;
 use record_writer::RecordWriter;
-use service_manager::ServiceManager;
+use reports::Reports;
 use switch::{Aim, SwitchWatch};
+use words::Fetches;
 
 pub use start::StartError;
 
@@ -86,7 +92,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// incarnation must not contradict that history.
 const COMMIT_WITHIN: Span = Span::secs(1);
 /// How often the busy hosts are looked up: the hosts with which work is under way.
-const BUSY_EVERY: Duration = Duration::from_millis(500);
+const BUSY_EVERY: Span = Span::millis(500);
 
 /// The channel for the answer to an order.
 type Reply = oneshot::Sender<Result<Done, Refusal>>;
@@ -99,81 +105,22 @@ pub struct Daemon {
     /// The record writer.
     book: RecordWriter,
     kinds: Arc<Kinds>,
-    links: Links,
-    /// Limits log lines about messages of peers.
-    quiet: Quiet,
-    /// Messages of peers that they had no right to send.
-    refused: Refusals,
-    /// Limits the records that messages of peers may cause.
-    brakes: rate_limits::RateLimits,
-    /// Hosts whose messages are ignored, as last reported.
-    unheard: BTreeMap<HostName, Unheard>,
-    /// The address where the daemon listens since its start, because the generation in the depot names another address
-    /// than the generation on disk.
-    moved: Option<std::net::SocketAddr>,
-    /// When the next attempt is made to listen on the address that the generation names.
-    listen_again: Time,
-    /// The key that this host shows, or else the newest key in its file.
-    identity: Option<PublicKey>,
-    /// How links are protected.
-    security: Security,
-    /// Hosts of present generations, or of generations since the start, with their keys.
-    known_hosts: BTreeMap<HostName, BTreeSet<PublicKey>>,
+    neighbours: Neighbours,
     generations: Generations,
-    /// Change objects and kinds under the active generation.
-    active: Option<Active>,
-    /// The generation of the pending switch.
-    coming: Option<Prepared>,
-    /// The last prepared generation.
-    at_hand: Option<Prepared>,
-    /// The newest accepted generation before the first switch. Its operators may give the first order.
-    introduction: Option<Arc<Manifest>>,
-    /// Running jobs by change object.
-    running: BTreeMap<CobId, (JobId, JobHandle)>,
-    outputs: outputs::Outputs,
-    /// Commands of operators, and their records for the history.
+    present: Present,
+    fetches: Fetches,
+    jobs: JobTable,
+    /// Commands of operators.
     adhoc: Adhoc,
-    command_notes: mpsc::Receiver<adhoc::Note>,
-    front: Front,
-    changes: watch::Sender<u64>,
-    manager: ServiceManager,
-    /// The last change that was reported to the service manager.
-    told_changes: u64,
+    reports: Reports,
     turn: Tick,
     payload_root: PathBuf,
-    link_events: mpsc::Receiver<LinkEvent>,
-    ended: mpsc::Receiver<JobEnded>,
-    /// When the last transition of a change object ended in this incarnation of the daemon.
-    moved_at: BTreeMap<CobId, Time>,
     /// The boots of the machine.
     boot: start::Boot,
+    inbox: Inbox,
+    tasks: Tasks,
     /// Departed change objects whose previous state is still being restored.
     departures: departures::Departures,
-    departed: Arc<Notify>,
-    /// Change objects that another program may have changed.
-    drifts: mpsc::Receiver<CobId>,
-    asks: mpsc::Receiver<Ask>,
-    fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
-    /// Orders after the lookup of their generation in the depot.
-    identified: (mpsc::Sender<Identified>, mpsc::Receiver<Identified>),
-    foreseen: (mpsc::Sender<conflict_preview::ConflictPreview>, mpsc::Receiver<conflict_preview::ConflictPreview>),
-    /// Started fetches, and which fetches were discarded.
-    fetches: words::Fetches,
-    /// Lookups of the askers of generations that other hosts name.
-    askers: askers::Looks,
-    depot_changes: mpsc::Receiver<GenerationNumber>,
-    /// A followed generation that could not be fetched yet.
-    again: follow::Again,
-    /// Kept alive: the tasks stop when their guards are dropped.
-    _guards: Vec<Box<dyn std::any::Any>>,
-    busy_hosts: BTreeSet<HostName>,
-    /// When the busy hosts are looked up next.
-    busy_at: Time,
-    /// Ends of jobs that could not start.
-    pending_ends: Vec<JobEnded>,
-    /// The rest of a batch with very many items: each part has a tick of its own.
-    parts: VecDeque<Batch>,
-    checks: checks::Checks,
     /// Check rounds that operators have ordered.
     rounds: rounds::Rounds,
     /// The conflict preview and prechecks of prepared generations.
@@ -182,23 +129,6 @@ pub struct Daemon {
     switch: SwitchWatch,
     /// The schedule of this host.
     scheduled: scheduled::Scheduled,
-}
-
-/// The active generation, ready for jobs.
-struct Active {
-    prepared: Prepared,
-    folders: Folders,
-}
-
-impl Active {
-    /// A change object of the generation, ready for jobs.
-    fn ready(&self, cob: &CobId) -> Option<Ready<'_>> {
-        self.folders.ready(&self.prepared, cob)
-    }
-
-    fn kind_of(&self, cob: &CobId) -> Option<&Arc<Kind>> {
-        self.folders.kind_of(&self.prepared, cob)
-    }
 }
 
 /// Adds the operator's name to the records of an order.
@@ -237,9 +167,6 @@ struct Fetched {
     asked: Option<Asked>,
 }
 
-/// An order after the lookup of its generation in the depot.
-type Identified = (Command, Asked);
-
 /// An order that is answered later.
 struct Asked {
     /// The operator.
@@ -262,43 +189,17 @@ impl Daemon {
     /// [`RunError`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), RunError> {
         self.finish_turn()?;
-        self.manager.up();
+        self.reports.manager().up();
         loop {
             self.tell_manager();
             if !self.take_pending_ends() && !self.take_part() {
-                let deadline = self
-                    .engine
-                    .next_wakeup()
-                    .unwrap_or(Time::NEVER)
-                    .min(self.busy_at)
-                    .min(self.listen_again)
-                    .min(self.switch.due())
-                    .min(self.book.due())
-                    .min(self.ahead.due())
-                    .min(self.scheduled.due())
-                    .min(self.manager.due());
-                let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
-                tokio::select! {
-                    biased;
-                    _ = stop.wait_for(|s| *s) => break,
-                    Some(ended) = self.ended.recv() => self.job_ended(ended),
-                    Some(event) = self.link_events.recv() => self.link_event(event),
-                    Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
-                    Some((order, asked)) = self.identified.1.recv() => self.identified(order, asked),
-                    Some(foreseen) = self.foreseen.1.recv() => self.foreseen(foreseen),
-                    Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
-                    () = self.departed.notified() => self.look_at_departures(),
-                    Some(ask) = self.asks.recv() => self.answer(ask),
-                    Some(note) = self.command_notes.recv() => self.note_command(note),
-                    Some(found) = self.askers.found.recv() => self.askers_found(found),
-                    Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
-                    Some(found) = self.scheduled.found.1.recv() => self.scheduled_newest(found),
-                    () = tokio::time::sleep(sleep) => {}
-                }
-                self.take_what_is_there();
+                let at_most = self.clock.until(self.next_deadline()).min(Duration::from_secs(3600));
+                let Some(input) = self.inbox.next(&mut stop, at_most).await else { break };
+                self.take(input);
+                self.take_more();
             }
             self.feed(Event::Tick);
-            if self.listen_again <= self.clock.now() {
+            if self.neighbours.listen_again() <= self.clock.now() {
                 self.listen_where_named();
             }
             self.look_at_schedule();
@@ -309,34 +210,53 @@ impl Daemon {
             self.finish_turn()?;
         }
         info!("stopping");
-        self.manager.stopping();
+        self.reports.manager().stopping();
         self.engine_stops().await;
         Ok(())
     }
 
-    /// Takes further events that have arrived: they share the commit of this tick.
-    fn take_what_is_there(&mut self) {
-        if let Ok(ask) = self.asks.try_recv() {
-            self.answer(ask);
-        }
-        let (end, mut taken) = (self.clock.now() + TURN_TIME, 0);
-        while taken < TURN && self.clock.now() <= end {
-            taken += 1;
-            if let Ok(ended) = self.ended.try_recv() {
-                self.job_ended(ended);
-            } else if let Some(event) = self.next_link_event() {
-                self.link_event(event);
-            } else if let Ok(cob) = self.drifts.try_recv() {
-                self.feed(Event::CheckWanted(cob));
-            } else {
-                break;
-            }
+    /// When the loop must act without an input.
+    fn next_deadline(&self) -> Time {
+        let deadlines = [
+            self.neighbours.busy_at(),
+            self.neighbours.listen_again(),
+            self.switch.due(),
+            self.book.due(),
+            self.ahead.due(),
+            self.scheduled.due(),
+            self.reports.manager().due(),
+        ];
+        deadlines.into_iter().chain(self.engine.next_wakeup()).min().unwrap_or(Time::NEVER)
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Deadline => {}
+            Input::JobEnded(ended) => self.job_ended(ended),
+            Input::Link(event) => self.link_event(event),
+            Input::Task(TaskResult::Fetched(fetched)) => self.generation_fetched(*fetched),
+            Input::Task(TaskResult::Identified(order, asked)) => self.identified(order, asked),
+            Input::Task(TaskResult::Preview(preview)) => self.foreseen(preview),
+            Input::Task(TaskResult::Askers(found)) => self.askers_found(found),
+            Input::Task(TaskResult::Scheduled(found)) => self.scheduled_newest(found),
+            Input::Drift(cob) => self.feed(Event::CheckWanted(cob)),
+            Input::Departure => self.look_at_departures(),
+            Input::Ask(ask) => self.answer(ask),
+            Input::Note(note) => self.note_command(note),
+            Input::Newest(newest) => self.depot_changed(newest),
         }
     }
 
-    /// The next event of a link, but only after all parts of the last batch.
-    fn next_link_event(&mut self) -> Option<LinkEvent> {
-        if self.parts.is_empty() { self.link_events.try_recv().ok() } else { None }
+    /// Takes further inputs that have arrived: they share the commit of this tick.
+    fn take_more(&mut self) {
+        if let Some(ask) = self.inbox.ask() {
+            self.take(ask);
+        }
+        let end = self.clock.now() + TURN_TIME;
+        for _ in 0..TURN {
+            let Some(input) = (self.clock.now() <= end).then(|| self.inbox.more()).flatten() else { break };
+            self.take(input);
+        }
     }
 
     /// Passes an event to the engine; its effects wait for the end of the tick.
@@ -376,7 +296,7 @@ impl Daemon {
             LinkEvent::Down { .. } => {}
             LinkEvent::Received { host, bytes } => self.received(&host, &bytes),
             LinkEvent::Http(stream) => {
-                tokio::spawn(crate::web::serve_connection(stream, self.front.clone()));
+                tokio::spawn(crate::web::serve_connection(stream, self.reports.front()));
             }
         }
     }
@@ -394,12 +314,7 @@ impl Daemon {
     fn job_ended(&mut self, ended: JobEnded) {
         let Some(ended) = self.ahead.ended(ended, self.clock.now()) else { return };
         let JobEnded { job, cob, end, last_lines, began_ns, ended_ns } = ended;
-        self.checks.ended(job);
-        let mut leaves_a_folder = true;
-        if let Some((_, handle)) = self.running.get(&cob).filter(|(running, _)| *running == job) {
-            leaves_a_folder = handle.leaves_a_folder();
-            self.running.remove(&cob);
-        }
+        let leaves_a_folder = self.jobs.end(&cob, job);
         let number = job_number(job);
         match end {
             JobEnd::Checked(checked) => {
@@ -415,8 +330,8 @@ impl Daemon {
                 self.check_ended(cob, job, found);
             }
             JobEnd::Moved(moved) => {
-                self.moved_at.insert(cob.clone(), self.clock.now());
-                self.outputs.ended(&cob, last_lines, matches!(moved, kinds::Outcome::Failed { .. }));
+                let failed = matches!(moved, kinds::Outcome::Failed { .. });
+                self.jobs.moved(&cob, self.clock.now(), last_lines, failed);
                 let outcome = match moved {
                     kinds::Outcome::Done { exports, .. } => ActionOutcome::Done { values: exports },
                     kinds::Outcome::Failed { reason } => ActionOutcome::Failed { error: reason },
@@ -441,27 +356,19 @@ impl Daemon {
         self.looked_in(&rounds, &cob, &found);
     }
 
-    /// Watches a host more closely while work with it is under way.
     fn look_who_is_busy(&mut self) {
-        let everybody: Vec<HostName> = self.links.status().into_iter().map(|p| p.host).collect();
         let guarded = self.guarded_hosts();
-        let at_stake = |host: &HostName| self.engine.is_busy_with(host) || guarded.contains(host);
-        let busy: BTreeSet<_> = everybody.into_iter().filter(at_stake).collect();
-        for host in busy.symmetric_difference(&self.busy_hosts) {
-            self.links.busy(host, busy.contains(host));
-        }
-        self.busy_hosts = busy;
-        // Only a tick with effects changes the busy hosts: only it sets the next look.
-        self.busy_at = Time::NEVER;
+        let engine = &self.engine;
+        self.neighbours.watch_busy(|host| engine.is_busy_with(host) || guarded.contains(host));
     }
 
     async fn engine_stops(self) {
-        let Self { engine, links, mut book, clock, .. } = self;
+        let Self { engine, neighbours, mut book, clock, .. } = self;
         let rests = engine.is_converged() && engine.pending_generation().is_none();
         if let Err(error) = book.commit() {
             warn!(%error, "the last records before the stop are lost");
         }
-        let late = links.shutdown(GOODBYE).await;
+        let late = neighbours.into_links().shutdown(GOODBYE).await;
         if !late.is_empty() {
             let names: Vec<_> = late.iter().map(HostName::as_str).collect();
             warn!(
@@ -480,12 +387,4 @@ fn job_id(number: Number) -> JobId {
 
 fn job_number(job: JobId) -> Number {
     Number { start: u32::try_from(job.0 >> 40).unwrap_or(0), counter: job.0 & ((1 << 40) - 1) }
-}
-
-/// This program, to run itself again as a runner.
-///
-/// # Errors
-/// If `/proc` does not name it.
-pub fn this_program() -> std::io::Result<Program> {
-    Program::this()
 }

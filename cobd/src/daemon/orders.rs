@@ -11,6 +11,7 @@ use cob_types::{CobId, GenerationId, GenerationNumber, HostName, Manifest, Switc
 use tracing::{info, warn};
 
 use super::folders::put_in_place;
+use super::inbox::TaskResult;
 use super::route::Route;
 use super::stopping::How;
 use super::switch::{Aim, Start};
@@ -21,7 +22,6 @@ use crate::blocking::beside;
 use crate::generations::{FetchError, Prepared, Wanted};
 use crate::journal::index::Query;
 use crate::kinds::{FilesAnswer, FilesQuery};
-use crate::peer::Transport as _;
 use crate::remote::RemoteError;
 use crate::web::{Ask, Command, Done, Refusal, RefusalKind, SwitchHow};
 
@@ -32,7 +32,7 @@ impl Daemon {
             Ask::Status { of, most_waiting, reply } => {
                 let began = std::time::Instant::now();
                 let status = self.host_status(of, most_waiting);
-                self.front.api.pace.status_took(began.elapsed());
+                self.reports.api().pace.status_took(began.elapsed());
                 let _ = reply.send(status);
             }
             Ask::Known { reply } => drop(reply.send(self.generations.newest_known(KnownGenerations::MOST))),
@@ -53,7 +53,7 @@ impl Daemon {
                     };
                     let _ = reply.send(entries);
                 };
-                let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
+                let bundle = self.present.bundle();
                 self.book.history(bundle, query, told);
             }
             Ask::Outcome { to, reply } => drop(reply.send(self.outcome(to))),
@@ -70,7 +70,7 @@ impl Daemon {
             Ask::Run { order, who, reply } => self.run_command(*order, who, reply),
             Ask::StoredRun { run, reply } => self.adhoc.kept(run, reply),
             Ask::Watch { reply } => {
-                let _ = reply.send(self.changes.subscribe());
+                let _ = reply.send(self.reports.subscribe());
             }
             Ask::Order { order, who, reply } => {
                 info!(%who, "ordered: {order}");
@@ -115,9 +115,7 @@ impl Daemon {
 
     /// Whether no present generation contains the change object.
     fn is_nowhere(&self, cob: &CobId) -> bool {
-        let active = self.active.as_ref().map(|active| &active.prepared);
-        let here = [active, self.at_hand.as_ref(), self.coming.as_ref()];
-        !here.into_iter().flatten().any(|prepared| prepared.bundle.has(cob))
+        !self.present.all().any(|prepared| prepared.bundle.has(cob))
     }
 
     /// Computes a slow answer in a task of its own, after the records of this tick are durable.
@@ -164,7 +162,7 @@ impl Daemon {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
                     return;
                 }
-                let has_links = self.links.status().iter().any(|p| p.host == host);
+                let has_links = !self.neighbours.hosts(|peer| peer.host == host).is_empty();
                 let parted = self.has_parted_with(&host);
                 if !has_links && !parted && self.engine.is_unknown(&host) {
                     let unknown = format!("this host does not know the host {host}");
@@ -193,12 +191,11 @@ impl Daemon {
     /// Looks up the depot's manifest for an order that names a generation by its number alone, in a task of its own. If
     /// this host knows the number, the hash shows whether both are the same generation.
     fn identify(&mut self, generation: GenerationNumber, order: Command, asked: Asked) {
-        let (generations, done) = (self.generations.clone(), self.identified.0.clone());
-        tokio::spawn(async move {
+        let generations = self.generations.clone();
+        self.tasks.spawn(async move {
             // If the lookup fails, the order means the generation that this host knows.
             let manifest = beside(move || generations.manifest_in_depot(generation)).await.ok().flatten();
-            // Without a receiver the daemon is ending.
-            let _ = done.send((order.with_manifest(manifest), asked)).await;
+            TaskResult::Identified(order.with_manifest(manifest), asked)
         });
     }
 
@@ -244,7 +241,7 @@ impl Daemon {
         let (Asked { who, reply }, generation) = (asked, wanted.generation);
         if let Err(error) = self.generations.is_the_one(wanted) {
             self.refuse_generation(generation, &error, Some(reply));
-        } else if generation == self.goal() && self.active.is_some() {
+        } else if generation == self.goal() && self.present.active().is_some() {
             self.widen(&terms.only, &who);
             // A paused switch continues only with `resume`.
             let told_again = self.engine.cancelled().is_none() && self.speak_again(&who);
@@ -304,8 +301,7 @@ impl Daemon {
 
     /// The manifest of a present or earlier generation of this host.
     pub(super) fn manifest_of(&self, generation: GenerationNumber) -> Result<Arc<Manifest>, FetchError> {
-        let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
-        match at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation) {
+        match self.present.active_and_pending().find(|p| p.manifest.generation == generation) {
             Some(prepared) => Ok(prepared.manifest.clone()),
             None => self.generations.manifest(generation),
         }
@@ -330,14 +326,14 @@ impl Daemon {
         let generation = wanted.generation;
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
-        let accepted = self.active.as_ref().map(|a| a.prepared.clone());
+        let accepted = self.present.active().cloned();
         // The switch reuses the result of its `prepare`.
-        let at_hand = self.at_hand.clone().filter(|p| p.manifest.generation == generation);
+        let at_hand = self.present.prepared().filter(|p| p.manifest.generation == generation).cloned();
         let withdrawn = self.switch.withdrawn();
-        let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
+        let (generations, kinds) = (self.generations.clone(), self.kinds.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
         let payload_root = self.payload_root.clone();
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let fetched = beside(move || {
                 let leaving = accepted.is_some();
                 let take = |wanted: Wanted| {
@@ -360,8 +356,7 @@ impl Daemon {
                 Route::to(goal, active, |step| take(step.into()), |g| withdrawn.contains(&g))
             });
             let result = fetched.await.unwrap_or_else(|lost| Err(FetchError::lost(generation, lost)));
-            // Without a receiver the daemon is ending.
-            let _ = done.send(Fetched { wanted, result, aim, terms, fetch, asked }).await;
+            TaskResult::Fetched(Box::new(Fetched { wanted, result, aim, terms, fetch, asked }))
         });
     }
 
@@ -383,7 +378,7 @@ impl Daemon {
             (Err(error), aim) => return self.not_fetched(wanted, &error, aim, asked),
         };
         if asked.is_none() && matches!(start, Start::Followed) {
-            self.again.taken();
+            self.fetches.again.taken();
         }
         // A present generation has a known manifest, even if the order or announcement named only the number.
         let here = Wanted { manifest: self.generations.manifest_known(generation).or(wanted.manifest), ..wanted };
@@ -431,10 +426,9 @@ impl Daemon {
             let detail = format!("generation {generation} is here and verified");
             self.look_ahead(&route.next, new, reply, detail);
         } else {
-            self.again.taken();
-            if self.waits_for_the_first() && self.introduction.as_ref().is_none_or(|i| i.generation < generation) {
+            self.fetches.again.taken();
+            if self.waits_for_the_first() && self.present.introduce(&route.goal) {
                 info!(%generation, "its operators may give the first order");
-                self.introduction = Some(route.goal.clone());
                 self.tell_roster();
             }
         }
@@ -449,7 +443,7 @@ impl Daemon {
             }
             Aim::Go(Start::Scheduled) => self.refuse_generation(generation, error, None),
             Aim::Keep | Aim::Go(Start::Ordered(_) | Start::Followed) => {
-                if asked.is_some() || self.again.failed(generation, error) {
+                if asked.is_some() || self.fetches.again.failed(generation, error) {
                     self.refuse_generation(generation, error, asked.map(|a| a.reply));
                 }
             }
@@ -508,8 +502,7 @@ impl Daemon {
         let by = who.map(ToOwned::to_owned).or_else(|| self.switch.teller(told, start)).filter(|_| in_steps);
         self.begin(&goal, start, left, who, by.as_deref());
         self.part_for(&prepared.manifest);
-        self.coming = Some(prepared);
-        self.at_hand = None;
+        self.present.begin(prepared);
         self.ahead.meet((goal.generation != generation).then_some(goal));
         self.tell_roster();
         let onward = if let Start::Onward = start { self.switch.by.clone() } else { None };
@@ -530,13 +523,13 @@ impl Daemon {
         let from = self.engine.generation();
         let left = newest.map(|newest| [newest, from]).into_iter().flatten();
         let left = left.filter_map(|generation| self.manifest_of(generation).ok());
-        let active = self.active.as_ref().map(|active| active.prepared.id());
+        let active = self.present.active().map(|active| active.id());
         order_in(left.chain([prepared.manifest.clone()]), from, active, prepared.manifest.generation)
     }
 
     /// Whether no generation is active or pending, but publishers are trusted: their generations name the operators.
     fn waits_for_the_first(&self) -> bool {
-        self.config.trust.is_some() && self.active.is_none() && self.coming.is_none()
+        self.config.trust.is_some() && self.present.is_empty()
     }
 
     /// Handles a new newest generation of the depot.

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::folders::Folders;
 use super::prechecks::Seen;
-use super::{Active, BUSY_EVERY, Daemon, RunError, job_id};
+use super::{BUSY_EVERY, Daemon, RunError, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{CheckOutcome, Context, Import, JobEnd, JobEnded, Outcome, TransitionAttempt};
 use crate::peer::Transport as _;
@@ -51,22 +51,18 @@ impl Daemon {
         }
         self.begin_waiting_checks();
         for cob in turn.cancel {
-            if let Some((_, handle)) = self.running.get(&cob) {
-                handle.cancel();
-            }
+            self.jobs.cancel(&cob);
         }
         for job in turn.finished {
             self.kinds.remove(job);
         }
-        let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
+        let bundle = self.present.bundle();
         self.book.list(persist, written, bundle, now)?;
         if !quiet {
-            self.changes.send_modify(|n| *n += 1);
-            self.tell_standing();
-            let soon = self.clock.now() + cob_engine::time::Span::millis(BUSY_EVERY.as_millis() as u64);
-            self.busy_at = self.busy_at.min(soon);
+            self.tell_change();
+            self.neighbours.look_by(self.clock.now() + BUSY_EVERY);
         }
-        if self.clock.now() >= self.busy_at {
+        if self.clock.now() >= self.neighbours.busy_at() {
             self.look_who_is_busy();
         }
         self.book.rotate_if_long(now)?;
@@ -107,20 +103,20 @@ impl Daemon {
                 self.send_batch(host, front);
                 self.send_batch(host, back);
             }
-            Ok(bytes) => self.links.send(host, Bytes::from(bytes)),
+            Ok(bytes) => self.neighbours.links_mut().send(host, Bytes::from(bytes)),
             Err(error) => error!(%host, %error, "a batch could not be encoded"),
         }
     }
 
     /// A generation was activated: makes its change objects ready for jobs.
     fn activated(&mut self) {
-        let Some(prepared) = self.coming.take() else { return };
+        let Some(prepared) = self.present.end_pending() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
         self.looks_may_count(prepared.manifest.generation);
         self.end_outdated_waits();
         self.make_ready(prepared);
         let mut needed = vec![self.engine.generation()];
-        let back = self.active.iter().flat_map(|a| &a.prepared.manifest.back);
+        let back = self.present.manifest().into_iter().flat_map(|manifest| &manifest.back);
         needed.extend(back.map(|way| way.generation));
         needed.extend(self.needed_for_parted());
         // An unreadable record of the abandoned generation stops the deletion: that generation may be needed.
@@ -138,12 +134,12 @@ impl Daemon {
     /// the new content. Other transitions end by themselves.
     fn end_outdated_waits(&self) {
         for (cob, from, to) in self.engine.actions_with_earlier_content() {
-            let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
+            let kind = self.present.kind_of(&cob);
             let ends =
                 kind.is_some_and(|kind| self.kinds.only_waits(kind, &TransitionAttempt { from, to, attempt: 1 }));
-            if let Some((_, handle)) = self.running.get(&cob).filter(|_| ends) {
+            if ends && self.jobs.job_of(&cob).is_some() {
                 info!(%cob, "its dependencies have other names now: its wait starts again");
-                handle.cancel();
+                self.jobs.cancel(&cob);
             }
         }
     }
@@ -152,8 +148,8 @@ impl Daemon {
     /// already; departed change objects are forgotten.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
         let bundle = &prepared.bundle;
-        let (before, earlier) = match self.active.take() {
-            Some(active) => (active.prepared.bundle, active.folders),
+        let (before, earlier) = match self.present.end_active() {
+            Some((active, folders)) => (active.bundle, folders),
             None => (Arc::new(Packed::empty(self.config.host.clone())), Folders::default()),
         };
         let (mut concerned, mut new, mut gone) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
@@ -172,7 +168,7 @@ impl Daemon {
             if bundle.has(id) && goes_on {
                 continue;
             }
-            self.outputs.forget(id);
+            self.jobs.forget_output(id);
             if keeps {
                 self.kinds.forget_kept(id);
             } else {
@@ -181,7 +177,7 @@ impl Daemon {
         }
         let mut folders = Folders::of(&self.payload_root, bundle, new.iter().filter_map(|id| bundle.get(id)));
         folders.take_over(earlier, |id| bundle.has(id));
-        self.moved_at.retain(|id, _| bundle.has(id));
+        self.jobs.keep_only(|id| bundle.has(id));
         self.kinds.watch(bundle, &concerned);
         // The notes of departed change objects are given up only after the new change objects are known.
         for id in gone {
@@ -199,7 +195,7 @@ impl Daemon {
             }
         }
         self.rounds.only(|cob| bundle.has(cob));
-        self.active = Some(Active { prepared, folders });
+        self.present.activate(prepared, folders);
         self.tell_roster();
     }
 
@@ -212,9 +208,9 @@ impl Daemon {
         if is_check {
             match self.seen_ahead(&cob, job) {
                 Seen::Nothing => {}
-                Seen::Soon(handle) => return self.runs(cob, job, handle),
+                Seen::Soon(handle) => return self.jobs.begin(cob, job, handle),
                 Seen::Found(ended) => {
-                    self.pending_ends.push(*ended);
+                    self.jobs.ends_later(*ended);
                     return;
                 }
             }
@@ -230,7 +226,7 @@ impl Daemon {
                 let begun = match run {
                     Run::Check { .. } => self.kinds.check(job, context),
                     Run::Action { from, to, attempt, .. } => {
-                        self.outputs.forget(&cob);
+                        self.jobs.forget_output(&cob);
                         self.kinds.transition(job, context, TransitionAttempt { from, to, attempt })
                     }
                 };
@@ -239,16 +235,8 @@ impl Daemon {
             Err(reason) => Err(reason),
         };
         match begun {
-            Ok(handle) => self.runs(cob, job, handle),
+            Ok(handle) => self.jobs.begin(cob, job, handle),
             Err(reason) => self.could_not_begin(cob, job, is_check, reason),
-        }
-    }
-
-    /// Notes that a job runs. It may replace a check whose content has changed since its start: the engine does not
-    /// await that check any more.
-    fn runs(&mut self, cob: CobId, job: crate::run::JobId, handle: crate::kinds::JobHandle) {
-        if let Some((_, before)) = self.running.insert(cob, (job, handle)) {
-            before.cancel();
         }
     }
 
@@ -260,7 +248,7 @@ impl Daemon {
         } else {
             JobEnd::Moved(Outcome::Failed { reason })
         };
-        self.pending_ends.push(JobEnded { job, cob, end, last_lines: String::new(), began_ns: 0, ended_ns: 0 });
+        self.jobs.ends_later(JobEnded { job, cob, end, last_lines: String::new(), began_ns: 0, ended_ns: 0 });
     }
 
     /// The context of a change object without a transition.
@@ -269,14 +257,13 @@ impl Daemon {
     }
 
     fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
-        let found = self.active.as_ref().and_then(|active| Some((active, active.ready(cob)?)));
-        let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
+        let (active, ready) = self.present.ready(cob).ok_or_else(|| "it is not in the active generation".to_owned())?;
         // A job that was decided before an activation starts under the previous generation: the engine is ahead.
-        let context = ready.context_in(&active.prepared)?;
+        let context = ready.context_in(active)?;
         let leaving = !ready.cob.leaves_as_it_is()
             && self
-                .coming
-                .as_ref()
+                .present
+                .pending()
                 .is_some_and(|coming| coming.kind_of(cob).is_none_or(|next| !next.continues(ready.kind)));
         let rested_for = self.rested_for(&context.cob);
         Ok(Context { imports, leaving, rested_for, ..context })
@@ -303,13 +290,13 @@ impl Daemon {
         let job = job_id(number);
         let context = self.context_of(cob)?;
         let handle = self.kinds.adopt(job, context, hop).map_err(|e| e.to_string())?;
-        self.running.insert(cob.clone(), (job, handle));
+        self.jobs.begin(cob.clone(), job, handle);
         Ok(())
     }
 
     /// Reports the ends of jobs that never started.
     pub(super) fn take_pending_ends(&mut self) -> bool {
-        let ends = std::mem::take(&mut self.pending_ends);
+        let ends = self.jobs.take_ends();
         let any = !ends.is_empty();
         ends.into_iter().for_each(|e| self.job_ended(e));
         any

@@ -205,12 +205,12 @@ impl Prechecks {
 impl Daemon {
     /// Sets or clears the prepared generation. Returns the hosts that it adds: links to them are being opened.
     pub(super) fn have_at_hand(&mut self, route: Option<&Route>) -> BTreeSet<HostName> {
-        let known: BTreeSet<HostName> = self.links.status().into_iter().map(|peer| peer.host).collect();
-        self.at_hand = route.map(|route| route.next.clone());
+        let known: BTreeSet<HostName> = self.neighbours.hosts(|_| true).into_iter().collect();
+        self.present.prepare(route.map(|route| route.next.clone()));
         self.ahead.meet(route.map(|route| route.goal.clone()));
         self.tell_roster();
-        let now = self.links.status().into_iter().filter(|peer| !peer.up).map(|peer| peer.host);
-        now.filter(|host| !known.contains(host)).collect()
+        let now = self.neighbours.hosts(|peer| !peer.up);
+        now.into_iter().filter(|host| !known.contains(host)).collect()
     }
 
     /// Prepares a fetched generation before the answer: starts prechecks and awaits these links.
@@ -300,7 +300,7 @@ impl Daemon {
         // If another generation was prepared meanwhile, its links are not reported.
         let goal = self.ahead.meets().filter(|goal| goal.generation == generation);
         let named = |host: &HostName| goal.is_some_and(|goal| goal.hosts.contains_key(host));
-        let down = self.links.status().into_iter().filter(|peer| !peer.up && named(&peer.host));
+        let down = self.neighbours.links().status().into_iter().filter(|peer| !peer.up && named(&peer.host));
         let why = |peer: &PeerStatus| match &peer.error {
             Some(error) => error.clone(),
             None if peer.host < self.config.host => "it has not dialled this host yet".to_owned(),
@@ -326,8 +326,7 @@ impl Daemon {
         if self.ahead.looks.is_empty() {
             return Seen::Nothing;
         }
-        let active = self.active.as_ref();
-        let Some(of) = active.and_then(|active| active.prepared.bundle.fingerprint_of(cob)) else {
+        let Some(of) = self.present.bundle().and_then(|bundle| bundle.fingerprint_of(cob)) else {
             return Seen::Nothing;
         };
         self.ahead.seen(cob, of, job, self.clock.now())
@@ -336,8 +335,8 @@ impl Daemon {
     /// The change objects that the activation of a generation checks anew.
     fn new_in(&self, prepared: &Prepared) -> Vec<CobId> {
         let nothing;
-        let before = match &self.active {
-            Some(active) => &*active.prepared.bundle,
+        let before = match self.present.bundle() {
+            Some(bundle) => &**bundle,
             None => {
                 nothing = Packed::empty(self.config.host.clone());
                 &nothing

@@ -34,7 +34,7 @@ impl Daemon {
     /// How long the change object has been unchanged. Without a transition since the machine booted, it is older than
     /// all running services.
     fn unmoved_for(&self, status: &CobStatus, now: Time) -> Duration {
-        let since = match self.moved_at.get(&status.id) {
+        let since = match self.jobs.moved_at(&status.id) {
             Some(at) => at.0,
             None if !self.boot.same => return Duration::MAX,
             None => status.since_ns,
@@ -44,7 +44,7 @@ impl Daemon {
 
     /// Whether no dependency has changed since a check of the change object started.
     pub(super) fn still_rests(&self, cob: &CobId, check_began_ns: u64) -> bool {
-        let Some(ready) = self.active.as_ref().and_then(|active| active.ready(cob)) else { return false };
+        let Some((_, ready)) = self.present.ready(cob) else { return false };
         let began = self.clock.of_wall(check_began_ns).0;
         let since = Duration::from_nanos(self.clock.now().0.saturating_sub(began));
         check_began_ns > 0 && self.rested_for(&ready.cob).is_some_and(|rested| rested > since)

@@ -156,7 +156,7 @@ impl Daemon {
             let what = format!("{} of checks are under way already", count(KEPT, "round"));
             return Err(Refusal::new(RefusalKind::Unavailable, what, "wait until a round has ended"));
         }
-        let known = |cob: &CobId| self.active.as_ref().is_some_and(|active| active.prepared.has(cob));
+        let known = |cob: &CobId| self.present.active().is_some_and(|active| active.has(cob));
         let unknown: Vec<&str> = cobs.iter().filter(|cob| !known(cob)).map(CobId::as_str).collect();
         if !unknown.is_empty() {
             let more = if unknown.len() > NAMED { " and others" } else { "" };
@@ -166,13 +166,13 @@ impl Daemon {
         }
         // Results from before the question do not answer it.
         self.ahead.forget_what_counts();
-        let all: BTreeSet<CobId> = match (&self.active, cobs) {
-            (Some(active), []) => active.prepared.bundle.ids().cloned().collect(),
+        let all: BTreeSet<CobId> = match (self.present.active(), cobs) {
+            (Some(active), []) => active.bundle.ids().cloned().collect(),
             (_, cobs) => cobs.iter().cloned().collect(),
         };
         self.rounds.begun += 1;
         let number = (u64::from(self.engine.incarnation().start) << 32) | u64::from(self.rounds.begun);
-        let generation = self.active.as_ref().map_or(GenerationNumber(0), |a| a.prepared.manifest.generation);
+        let generation = self.present.manifest().map_or(GenerationNumber(0), |manifest| manifest.generation);
         let mut told = CheckRound::new(self.config.host.clone(), number, generation);
         told.asked = all.len() as u64;
         let mut awaited = BTreeMap::new();
@@ -182,7 +182,7 @@ impl Daemon {
                 told.moving += 1;
                 continue;
             };
-            let begun = self.running.get(&cob).is_some_and(|(running, _)| *running == check);
+            let begun = self.jobs.job_of(&cob) == Some(check);
             awaited.insert(cob, begun.then_some(check));
         }
         self.rounds.add(told, awaited);

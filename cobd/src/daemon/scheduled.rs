@@ -13,10 +13,10 @@ use cob_types::maintenance::{Openings, Schedule, spread};
 use cob_types::schedule::Times;
 use cob_types::{GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::Daemon;
+use super::inbox::TaskResult;
 use super::switch::{Aim, Start};
 use super::words::Terms;
 use crate::blocking::beside;
@@ -130,8 +130,6 @@ pub(super) struct Scheduled {
     of: Option<GenerationNumber>,
     plan: Plan,
     due: Time,
-    /// The newest generation of the depot, as it was found for a switch.
-    pub(super) found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
 }
 
 /// The newest generation of the depot, or the error.
@@ -141,7 +139,7 @@ impl Scheduled {
     pub(super) fn returned(folder: &Path) -> Self {
         let judged = std::fs::read(folder.join(FILE)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let plan = Plan { judged: judged.unwrap_or_default(), ..Plan::default() };
-        Self { folder: folder.to_owned(), of: None, plan, due: Time::NEVER, found: mpsc::channel(1) }
+        Self { folder: folder.to_owned(), of: None, plan, due: Time::NEVER }
     }
 
     pub(super) fn due(&self) -> Time {
@@ -162,7 +160,7 @@ impl Daemon {
     /// Carries out the due actions of the schedule.
     pub(super) fn look_at_schedule(&mut self) {
         let now = self.clock.now();
-        let generation = self.active.as_ref().map(|active| active.prepared.manifest.generation);
+        let generation = self.present.manifest().map(|manifest| manifest.generation);
         if generation != self.scheduled.of {
             let Schedule { check, switch } = self.own_schedule();
             let plan = &mut self.scheduled.plan;
@@ -194,14 +192,14 @@ impl Daemon {
     }
 
     fn own_schedule(&self) -> Schedule {
-        let manifest = self.active.as_ref().map(|active| &active.prepared.manifest);
+        let manifest = self.present.manifest();
         let own = manifest.and_then(|manifest| manifest.timetable.schedules.get(&self.config.host));
         own.cloned().unwrap_or_default()
     }
 
     /// Whether a maintenance window of this host is open.
     fn has_open_window(&self) -> bool {
-        let manifest = self.active.as_ref().map(|active| &active.prepared.manifest);
+        let manifest = self.present.manifest();
         let own = manifest.and_then(|manifest| manifest.timetable.windows.get(&self.config.host));
         own.is_some_and(|own| !own.is_empty() && Openings::of(own).is_open(clock::wall_s()))
     }
@@ -214,12 +212,10 @@ impl Daemon {
     }
 
     fn switch_by_schedule(&mut self) {
-        let (generations, found) = (self.generations.clone(), self.scheduled.found.0.clone());
-        tokio::spawn(async move {
+        let generations = self.generations.clone();
+        self.tasks.spawn(async move {
             let newest = beside(move || generations.newest()).await;
-            let newest = newest.unwrap_or_else(|lost| Err(FetchError::lost(GenerationNumber(0), lost)));
-            // Without a receiver the daemon is ending.
-            let _ = found.send(newest).await;
+            TaskResult::Scheduled(newest.unwrap_or_else(|lost| Err(FetchError::lost(GenerationNumber(0), lost))))
         });
     }
 

@@ -1,6 +1,6 @@
 //! Start of the daemon: state folder, journal, a new incarnation, the recovered engine, links, API.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
@@ -9,21 +9,24 @@ use std::sync::Arc;
 
 use cob_engine::record::{Body, Record};
 use cob_engine::{Durable, Effects, Engine, RestartInput, Time};
-use cob_types::generation::Security;
 use cob_types::message::Incarnation;
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, Number, SwitchOrder, codec};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::checks::Checks;
 use super::departures::Departures;
 use super::follow::{Again, follow};
+use super::inbox::{Inbox, Sources};
 use super::indexing::Indexing;
+use super::job_table::JobTable;
+use super::neighbours::Neighbours;
 use super::outputs::Outputs;
+use super::present::Present;
 use super::record_writer::RecordWriter;
+use super::reports::Reports;
 use super::rounds::Rounds;
-use super::service_manager::ServiceManager;
 use super::switch::SwitchWatch;
+use super::words::Fetches;
 use super::{Daemon, Tick, job_number, trust};
 use crate::adhoc::Adhoc;
 use crate::clock::Clock;
@@ -33,7 +36,7 @@ use crate::generations::{self, FetchError, Generations, Prepared};
 use crate::journal::index::{Index, IndexError};
 use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What};
 use crate::kinds::{Kinds, missing_store};
-use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links, Quiet, Refusals};
+use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
 use crate::source::Source;
@@ -239,58 +242,34 @@ impl Daemon {
         let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());
         let payload_root = config.state_dir.join("payload");
         durable::sweep(&payload_root);
-        let kinds_departed = kinds.departed();
+        let (inbox, tasks) = Inbox::new(Sources {
+            jobs: ended,
+            links: link_events,
+            drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
+            departures: kinds.departed(),
+            asks,
+            notes: command_notes,
+            depot: depot_changes,
+            _guards: guards,
+        });
         let mut daemon = Self {
             clock,
             engine,
             book: RecordWriter::new(config.host.clone(), opened.journal, durable, index, snapshot_bytes),
-            drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
             kinds: Arc::new(kinds),
-            links,
-            quiet: Quiet::default(),
-            refused: Refusals::default(),
-            known_hosts: std::collections::BTreeMap::new(),
-            brakes: super::rate_limits::RateLimits::default(),
-            unheard: BTreeMap::new(),
-            moved,
-            listen_again: Time::NEVER,
-            identity: None,
-            security: Security::LoopbackOnly,
+            neighbours: Neighbours::new(links, moved),
             generations,
-            active: None,
-            coming,
-            at_hand: None,
-            introduction: None,
-            running: BTreeMap::new(),
-            outputs,
+            present: Present::with_pending(coming),
+            fetches: Fetches::new(again),
+            jobs: JobTable::new(outputs),
             adhoc,
-            command_notes,
-            front,
-            changes: watch::Sender::new(0),
-            manager: ServiceManager::of_environment(),
-            told_changes: 0,
+            reports: Reports::new(front),
             turn: Tick::default(),
             payload_root,
-            link_events,
-            ended,
-            asks,
-            fetched: mpsc::channel(16),
-            identified: mpsc::channel(16),
-            askers: super::askers::Looks::default(),
-            foreseen: mpsc::channel(1),
-            fetches: super::words::Fetches::default(),
-            depot_changes,
-            again,
-            _guards: guards,
-            busy_hosts: BTreeSet::new(),
-            busy_at: Time(0),
-            pending_ends: Vec::new(),
-            moved_at: BTreeMap::new(),
+            inbox,
+            tasks,
             boot,
             departures: Departures::default(),
-            departed: kinds_departed,
-            parts: std::collections::VecDeque::new(),
-            checks: Checks::default(),
             rounds: Rounds::default(),
             ahead: super::prechecks::Prechecks::default(),
             switch,
@@ -304,7 +283,7 @@ impl Daemon {
     /// Makes the active generation ready, and handles the jobs of earlier incarnations.
     fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
         if let Some(active) = active {
-            let bundles = [Some(&active), self.coming.as_ref()];
+            let bundles = [Some(&active), self.present.pending()];
             let here = bundles.into_iter().flatten().flat_map(|p| p.bundle.ids().cloned()).collect();
             self.departures.add(self.kinds.return_to(&here), self.clock.now());
             self.make_ready(active);

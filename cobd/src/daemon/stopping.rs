@@ -135,12 +135,12 @@ impl Daemon {
     pub(super) fn reboot(&mut self, who: &str, reply: Reply) {
         let now = self.clock.now();
         let by_model = |cob: &CobStatus| {
-            let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob.id));
+            let kind = self.present.kind_of(&cob.id);
             kind.is_some_and(|kind| kind.stopped() == Some(&cob.preferred))
         };
         let is_stopped =
             |cob: &CobStatus| cob.state.as_ref() == Some(&cob.preferred) && (cob.stopped.is_some() || by_model(cob));
-        let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
+        let bundle = self.present.bundle();
         let running = bundle.into_iter().flat_map(|bundle| bundle.iter_of(Kind::runs)).filter(|cob| !cob.observe);
         let left: Vec<String> = running
             .filter(|cob| !self.engine.status_of(&cob.id, now).is_some_and(|cob| is_stopped(&cob)))

@@ -15,7 +15,7 @@ impl Daemon {
     pub(super) fn host_status(&self, of: StatusOf, most_waiting: usize) -> HostStatus {
         let now = self.clock.now();
         let generation = self.engine.generation();
-        let counters = self.links.counters();
+        let counters = self.neighbours.links().counters();
         let through = self.are_through();
         let ActiveObjects { mut cobs, waiting, idle } = match of {
             StatusOf::All => ActiveObjects { cobs: self.engine.status(now), waiting: 0, idle: 0 },
@@ -27,13 +27,13 @@ impl Daemon {
             name: self.config.host.clone(),
             reachable: true,
             error: None,
-            generation: self.active.is_some().then_some(generation),
+            generation: self.present.active().is_some().then_some(generation),
             switching_to: self.engine.pending_generation(),
             converged: self.is_converged(),
             paused: self.engine.is_paused(),
             security: self.security(),
-            identity: self.identity,
-            listen: Some(format!("tcp://{}", self.links.address())),
+            identity: self.neighbours.identity(),
+            listen: Some(format!("tcp://{}", self.neighbours.links().address())),
             boots: self.boot.count,
             now_ns: now.0,
             clock_ahead_s: self.clock.ahead_s(),
@@ -44,9 +44,10 @@ impl Daemon {
                 received_bytes: counters.received_bytes,
                 dropped: counters.dropped,
             }),
-            refused: self.links.refused() + self.refused.get(),
+            refused: self.neighbours.refused(),
             peers: self
-                .links
+                .neighbours
+                .links()
                 .status()
                 .into_iter()
                 .filter(|p| !through.contains(&p.host))
@@ -56,7 +57,7 @@ impl Daemon {
                     PeerStatus { unheard, fenced, ..p }
                 })
                 .collect(),
-            denied: self.front.api.denied(),
+            denied: self.reports.api().denied(),
             switch_waits: self.engine.switch_waits(),
             cobs,
             held: self.engine.cancelled(),
@@ -73,7 +74,7 @@ impl Daemon {
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
             alone: self.switch.is_alone(),
             came_from: self.switch.came_from(),
-            manifest: self.active.as_ref().map(|active| active.prepared.hash),
+            manifest: self.present.active().map(|active| active.hash),
             newest_known: self.generations.newest_known(1).first().copied(),
             clock_offset_ms: None,
             unjustified: self.unjustified(),
@@ -94,9 +95,9 @@ impl Daemon {
         Some(OutcomeOf { host: self.config.host.clone(), outcome })
     }
 
-    /// Reports the awaited part of the status to watchers.
-    pub(super) fn tell_standing(&self) {
-        self.front.api.pace.stands(WatchedStatus {
+    /// Reports a change, and the awaited part of the status, to watchers.
+    pub(super) fn tell_change(&self) {
+        self.reports.changed(WatchedStatus {
             converged: self.is_converged(),
             generation: self.engine.generation(),
             going_to: self.engine.pending_generation(),
@@ -107,13 +108,10 @@ impl Daemon {
     /// Reports to the service manager that the loop runs, and the status.
     pub(super) fn tell_manager(&mut self) {
         let now = self.clock.now();
-        // Every tick with a change has counted it for watchers.
-        let changes = *self.changes.borrow();
-        let changed = std::mem::replace(&mut self.told_changes, changes) != changes;
         let through = self.are_through();
-        let (converged, has_one) = (self.is_converged(), self.active.is_some());
-        let (engine, links) = (&self.engine, &self.links);
-        self.manager.alive(now, changed, || {
+        let (converged, has_one) = (self.is_converged(), self.present.active().is_some());
+        let (engine, links) = (&self.engine, self.neighbours.links());
+        self.reports.alive(now, || {
             let peers: Vec<_> = links.status().into_iter().filter(|p| !through.contains(&p.host)).collect();
             let up = peers.iter().filter(|p| p.up).count();
             let state = match (engine.is_paused(), converged) {
@@ -131,7 +129,7 @@ impl Daemon {
 
     /// The protection of this host: as in its generation or, before the first, as its configuration allows.
     fn security(&self) -> Option<String> {
-        let word = match &*self.front.api.access() {
+        let word = match &*self.reports.api().access() {
             Access::LoopbackOnly => "loopback-only",
             Access::Operators(_) | Access::Nobody => "identities",
         };
@@ -148,10 +146,7 @@ impl Daemon {
 
     /// The output of the running action, or of the last action.
     pub(super) fn output(&self, cob: &CobId) -> Option<String> {
-        match self.running.get(cob) {
-            Some((job, _)) => Some(self.kinds.said(*job, cob)),
-            None => self.outputs.of(cob).map(ToOwned::to_owned),
-        }
+        self.jobs.output(&self.kinds, cob)
     }
 
     /// Adds the data that the engine lacks.

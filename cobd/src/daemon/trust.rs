@@ -1,35 +1,27 @@
 //! The roster for the links, with the keys of the present generations, and the acceptance of messages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
-use cob_engine::Time;
-use cob_engine::time::Span;
 use cob_trust::tls::Identity;
 use cob_trust::{Publishers, SecretKey};
 use cob_types::generation::Security;
-use cob_types::status::Unheard;
-use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
-use tracing::{error, info, warn};
+use cob_types::{HostName, Item, Manifest, PublicKey};
+use tracing::error;
 
 use super::Daemon;
-use super::parts::in_parts;
 use crate::config::{Config, parse_address};
 use crate::generations::Prepared;
 use crate::identity::Keys;
-use crate::peer::{Protection, Reason, Roster, RosterHost, Topic, Transport as _};
-
-/// The interval of attempts to listen at an address that could not be bound.
-const LISTEN_AGAIN: Span = Span::secs(1);
+use crate::peer::{Protection, Roster, RosterHost};
 
 impl Daemon {
     /// Updates the roster with the hosts of the active and the pending generation, and the removed hosts: a switch
     /// needs links to all, and a key that either generation revokes is not trusted any more.
     pub(super) fn tell_roster(&mut self) {
-        let active = self.active.as_ref().map(|a| &*a.prepared.manifest);
-        let coming = self.coming.as_ref().map(|p| &*p.manifest);
-        let introduction = self.introduction.as_deref().filter(|_| active.is_none() && coming.is_none());
-        self.front.api.set_access(super::start::access(&self.config, active.or(introduction), coming));
+        let active = self.present.manifest().map(|manifest| &**manifest);
+        let coming = self.present.pending().map(|p| &*p.manifest);
+        let introduction = self.present.introduction();
+        self.reports.api().set_access(super::start::access(&self.config, active.or(introduction), coming));
         let manifests: Vec<&Manifest> = [active, coming, introduction].into_iter().flatten().collect();
         let keys = Keys::load(&self.config.identity).unwrap_or_else(|error| {
             error!("this host's key can't be read: {error}");
@@ -52,167 +44,65 @@ impl Daemon {
         keep_parted(&mut roster, behind, &self.config.host);
         let former: Vec<&Manifest> = parted.values().map(|manifest| &**manifest).chain(ahead).collect();
         let seen = manifests.iter().copied().chain(former);
-        if self.known_hosts.is_empty() {
+        if self.neighbours.knows_nobody() {
             let kept: Vec<_> =
                 self.generations.kept().iter().filter_map(|g| self.generations.manifest(*g).ok()).collect();
-            add_known(&mut self.known_hosts, kept.iter().map(|manifest| &**manifest));
+            self.neighbours.meet(kept.iter().map(|manifest| &**manifest));
         }
-        add_known(&mut self.known_hosts, seen);
-        roster.former = former_of(&self.known_hosts, &roster);
+        self.neighbours.meet(seen);
         roster.young = active.is_none() && coming.is_none();
-        self.identity = match &roster.protection {
-            Protection::Identities(Some(identity)) => Some(identity.public()),
-            Protection::Identities(None) | Protection::LoopbackOnly => keys.all().first().map(|k| k.public()),
-        };
-        self.security = if roster.protection.has_identities() { Security::Identities } else { Security::LoopbackOnly };
         let takes_part = manifests.iter().any(|m| m.hosts.contains_key(&self.config.host));
-        if takes_part && matches!(roster.protection, Protection::Identities(None)) {
-            self.quiet.say(Topic::Identity, None, |_| {
-                error!(
-                    "this host has no key that its generation names: it has no links; see \
-                     `cobctl trust doctor`"
-                );
-            });
-        }
-        self.links.roster(roster);
+        self.neighbours.take_roster(roster, &keys, takes_part);
         self.listen_where_named();
     }
 
-    /// Listens at the address in the pending generation, or else in the active generation. The previous address still
-    /// answers, until another host has it in the active generation.
+    /// Listens at the address in the pending generation, or else in the active generation.
     pub(super) fn listen_where_named(&mut self) {
-        self.listen_again = Time::NEVER;
-        let active = self.active.as_ref().map(|a| a.prepared.addresses()).unwrap_or_default();
-        let coming = self.coming.as_ref().map(Prepared::addresses).unwrap_or_default();
+        let active = self.present.active().map(Prepared::addresses).unwrap_or_default();
+        let coming = self.present.pending().map(Prepared::addresses).unwrap_or_default();
         let me = &self.config.host;
         let named = coming.get(me).or_else(|| active.get(me)).copied();
-        let Some(address) = named.filter(|_| self.config.listen.is_none()) else { return };
-        if active.get(me).copied() == self.moved {
-            self.moved = None;
-        }
-        // A departing host has no address in the active generation, and keeps its previous address.
-        if active.contains_key(me) {
-            let of_others = |open: &SocketAddr| {
-                self.moved != Some(*open) && active.iter().any(|(host, at)| host != me && at == open)
-            };
-            for closed in self.links.close(of_others) {
-                info!(
-                    "this host does not listen at {closed} any more: generation {} has another host there",
-                    self.engine.generation()
-                );
-            }
-        }
-        match self.links.listen(address) {
-            Ok(true) => info!("this host listens at {address}"),
-            Ok(false) => {}
-            Err(error) => {
-                // The host that has the address may not have moved yet, or this machine does not have the address yet.
-                self.listen_again = self.clock.now() + LISTEN_AGAIN;
-                self.quiet.say(Topic::Moved, None, |more| {
-                    warn!("this host can't listen at {address}: {error}; it tries again every second{more}");
-                });
-            }
+        match named.filter(|_| self.config.listen.is_none()) {
+            Some(address) => self.neighbours.listen(me, address, &active, self.clock.now()),
+            None => self.neighbours.listen_as_before(),
         }
     }
 
-    /// Handles a batch that arrived over the link of a host. Only messages in the host's own name count.
+    /// Handles a batch that arrived over the link of a host.
     pub(super) fn received(&mut self, host: &HostName, bytes: &[u8]) {
-        let quiet = &self.quiet;
-        let mut received = match Batch::decode(bytes) {
-            Ok(received) => received,
-            Err(error) => {
-                return quiet.say(Topic::Batch, Some(host), |more| {
-                    warn!(%host, "a batch is dropped: {error}{more}");
-                });
-            }
-        };
-        if received.batch.from != *host {
-            self.refused.add(Reason::ForeignName);
-            return quiet.say(Topic::Name, Some(host), |more| {
-                warn!(%host, named = %received.batch.from, "a batch in another host's name is dropped{more}");
-            });
-        }
-        if received.unknown > 0 {
-            quiet.say(Topic::Items, Some(host), |more| {
-                warn!(%host, items = received.unknown, "items of a newer protocol are skipped{more}");
-            });
-        }
-        let said = received.batch.items.len();
-        received.batch.items.retain(|item| item.speaks_for(host));
-        let foreign = said - received.batch.items.len();
-        if foreign > 0 {
-            (0..foreign).for_each(|_| self.refused.add(Reason::ForeignName));
-            quiet.say(Topic::ForeignItems, Some(host), |more| {
-                warn!(%host, items = foreign, "messages in the name of other hosts' change objects are dropped{more}");
-            });
-        }
-        let impossible = self.engine.keep_possible(&mut received.batch, self.clock.now());
-        if impossible > 0 {
-            (0..impossible).for_each(|_| self.refused.add(Reason::Broken));
-            quiet.say(Topic::Numbers, Some(host), |more| {
-                warn!(%host, "an impossibly high number is not taken over{more}");
-            });
-        }
-        let (turn, now) = (self.engine.epoch(), self.clock.now());
-        let held_back = self.brakes.hold_turns(&mut received.batch, turn, now);
-        self.too_much(host, held_back as u64);
-        let all = received.batch.items.len();
-        let of_switches = received.batch.items.extract_if(.., |i| i.is_of_switches());
+        let Some(mut batch) = self.neighbours.screen(host, bytes) else { return };
+        let now = self.clock.now();
+        let impossible = self.engine.keep_possible(&mut batch, now);
+        self.neighbours.refuse_numbers(host, impossible);
+        self.neighbours.limit_epochs(&mut batch, self.engine.epoch(), now);
+        let all = batch.items.len();
+        let of_switches = batch.items.extract_if(.., |i| i.is_of_switches());
         // Announcements of a host that is not a member yet do not count.
         let counts = self.is_member(host) || self.has_parted_with(host);
         let of_switches: Vec<Item> = of_switches.filter(|_| counts).collect();
         let greets = of_switches.iter().any(|item| matches!(item, Item::Going(_)));
         if !of_switches.is_empty() {
-            self.engine.note_lamport(received.batch.lamport);
+            self.engine.note_lamport(batch.lamport);
         }
         for item in of_switches {
             self.heard_of_switch(host, item);
         }
-        self.asked_in_switch(&mut received.batch, greets);
+        self.asked_in_switch(&mut batch, greets);
         // A batch with announcements only concerns no change object.
-        if all == 0 || !received.batch.items.is_empty() {
-            self.parts.extend(in_parts(received.batch));
+        if all == 0 || !batch.items.is_empty() {
+            self.inbox.divide(batch);
             self.take_part();
         }
     }
 
     /// Passes the next part of a host's batch to the engine, if there is one.
     pub(super) fn take_part(&mut self) -> bool {
-        let Some(part) = self.parts.pop_front() else { return false };
+        let Some(part) = self.inbox.part() else { return false };
         let (host, left_out) = (part.from.clone(), self.engine.left_out());
         self.feed(cob_engine::Event::Received(part));
-        self.too_much(&host, self.engine.left_out() - left_out);
-        self.note_unheard(&host);
+        self.neighbours.too_much(&host, (self.engine.left_out() - left_out) as usize);
+        self.neighbours.note_unheard(&host, self.engine.unheard(&host));
         true
-    }
-
-    /// Reports that a host exceeded its limits: this number of its messages was dropped.
-    pub(super) fn too_much(&self, host: &HostName, words: u64) {
-        if words == 0 {
-            return;
-        }
-        (0..words).for_each(|_| self.refused.add(Reason::Broken));
-        self.quiet.say(Topic::TooMuch, Some(host), |more| {
-            warn!(%host, words, "the host sends too many messages: the rest is left out{more}");
-        });
-    }
-
-    /// Logs once that a host's messages are ignored here.
-    fn note_unheard(&mut self, host: &HostName) {
-        let Some(why) = self.engine.unheard(host) else {
-            self.unheard.remove(host);
-            return;
-        };
-        self.refused.add(Reason::Replayed);
-        if self.unheard.insert(host.clone(), why) != Some(why) {
-            let why = match why {
-                Unheard::Fenced => "its daemon was fenced: restart its daemon",
-                Unheard::Replaced | Unheard::Other => {
-                    "another state folder has used its name since: do two daemons have the same `host`?"
-                }
-            };
-            warn!(%host, why, "the messages of a host do not count");
-        }
     }
 }
 
@@ -285,28 +175,6 @@ fn keep_parted<'a>(roster: &mut Roster, parted: impl Iterator<Item = (&'a HostNa
             roster.hosts.insert(host.clone(), kept);
         }
     }
-}
-
-/// The most known hosts outside the roster.
-const KNOWN: usize = 100_000;
-
-/// Adds the hosts of generations, with their keys.
-fn add_known<'a>(known: &mut BTreeMap<HostName, BTreeSet<PublicKey>>, manifests: impl Iterator<Item = &'a Manifest>) {
-    for (host, entry) in manifests.flat_map(|manifest| &manifest.hosts) {
-        if known.len() < KNOWN || known.contains_key(host) {
-            known.entry(host.clone()).or_default().extend(&entry.keys);
-        }
-    }
-}
-
-/// The known hosts outside the roster, with their keys that are not revoked.
-fn former_of(
-    known: &BTreeMap<HostName, BTreeSet<PublicKey>>,
-    roster: &Roster,
-) -> BTreeMap<HostName, BTreeSet<PublicKey>> {
-    let gone = known.iter().filter(|(host, _)| !roster.hosts.contains_key(*host));
-    let believed = |keys: &BTreeSet<PublicKey>| keys.difference(&roster.revoked).copied().collect();
-    gone.map(|(host, keys)| (host.clone(), believed(keys))).collect()
 }
 
 /// A host's entry in a manifest, with the keys that are not revoked.

@@ -18,6 +18,7 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::info;
 
+use super::follow::Again;
 use super::switch::NO_WAY_BACK;
 use super::{Asked, Daemon, Reply};
 use crate::web::{Departing, RefusalKind};
@@ -36,15 +37,23 @@ pub(super) struct Terms {
 }
 
 /// Numbered fetches, and for each discarded generation the last fetch that does not count.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fetches {
     last: u64,
     /// Fetches that have not ended.
     under_way: BTreeMap<u64, GenerationNumber>,
     void: BTreeMap<GenerationNumber, u64>,
+    /// A followed generation that could not be fetched yet.
+    pub(super) again: Again,
+    /// Whether askers of a generation are being looked up: one lookup at a time.
+    pub(super) askers: bool,
 }
 
 impl Fetches {
+    pub(super) fn new(again: Again) -> Self {
+        Self { last: 0, under_way: BTreeMap::new(), void: BTreeMap::new(), again, askers: false }
+    }
+
     pub(super) fn begin(&mut self, generation: GenerationNumber) -> u64 {
         self.last += 1;
         self.under_way.insert(self.last, generation);
@@ -73,7 +82,7 @@ impl Daemon {
     /// The generation to which a switch is under way here: started and not yet converged.
     fn switching(&self) -> Option<GenerationNumber> {
         let (active, goal) = (self.engine.generation(), self.goal());
-        let converging = self.active.is_some() && !self.book.durable().settled && !self.is_converged();
+        let converging = self.present.active().is_some() && !self.book.durable().settled && !self.is_converged();
         (goal != active || converging).then_some(goal)
     }
 
@@ -119,7 +128,7 @@ impl Daemon {
             return;
         }
         // A switch that has converged here may be under way elsewhere: then the rollback includes this host.
-        let here = wanted.filter(|w| *w == self.engine.generation() && self.active.is_some());
+        let here = wanted.filter(|w| *w == self.engine.generation() && self.present.active().is_some());
         let Some(generation) = self.switching().or(here) else {
             let is_meant = |g| wanted.is_none_or(|w| w == g);
             let fetching = self.fetches.call_off(is_meant) | self.switch.forget_told(is_meant);

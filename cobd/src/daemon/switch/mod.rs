@@ -31,7 +31,7 @@ use tracing::{error, warn};
 use super::orders::OLDER_CONTENT;
 use super::{Asked, Daemon};
 use crate::generations::{FetchError, Wanted};
-use crate::peer::{Topic, Transport as _};
+use crate::peer::Topic;
 use crate::web::{Done, RefusalKind, SwitchHow};
 
 use announcements::Announcements;
@@ -318,8 +318,8 @@ impl Daemon {
             self.note_switch(SwitchRecord::Withdrawn(left, withdrawal), None);
         }
         let guarded = left.is_none() && terms.policy.guard_ms.is_some();
-        let up = self.links.status().into_iter().filter(|p| guarded && p.up).map(|p| p.host);
-        let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
+        let up = self.neighbours.hosts(|peer| guarded && peer.up);
+        let up = up.into_iter().filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
         self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, by);
         if let Start::Ordered(_) = start {
@@ -375,7 +375,7 @@ impl Daemon {
             }
             Start::Told => {
                 if let Some(by) = self.switch.told.failed(wanted, now) {
-                    self.quiet.say(Topic::Told, Some(&by), |more| {
+                    self.neighbours.quiet().say(Topic::Told, Some(&by), |more| {
                         warn!(%generation, %error, %by, "an announced generation can't be fetched yet{more}");
                     });
                 }

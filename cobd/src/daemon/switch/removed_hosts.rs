@@ -16,8 +16,7 @@ use crate::daemon::Daemon;
 impl Daemon {
     /// Records the removed hosts at the start of a switch.
     pub(in crate::daemon) fn part_for(&mut self, to: &Manifest) {
-        let from = [self.active.as_ref().map(|a| &a.prepared), self.coming.as_ref()];
-        let from: Vec<&Manifest> = from.into_iter().flatten().map(|p| &*p.manifest).collect();
+        let from: Vec<&Manifest> = self.present.active_and_pending().map(|p| &*p.manifest).collect();
         let stays = |host: &HostName, of: RemovedHost| {
             // A host that was away for long is forgotten: its generation is not kept.
             let is_awaited = !of.through && self.generations.keeps(of.generation);
@@ -53,8 +52,7 @@ impl Daemon {
 
     /// Whether a host is in the active or pending generation.
     pub(in crate::daemon) fn is_member(&self, host: &HostName) -> bool {
-        let at_hand = self.active.iter().map(|a| &a.prepared).chain(&self.coming);
-        at_hand.into_iter().any(|p| p.manifest.hosts.contains_key(host))
+        self.present.active_and_pending().any(|p| p.manifest.hosts.contains_key(host))
     }
 
     /// Whether a host was removed.

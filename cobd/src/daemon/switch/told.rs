@@ -13,7 +13,7 @@ use super::announcements::Next;
 use super::{Aim, SETTLED_AFTER, Start, told_withdrawal};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
-use crate::peer::{Topic, Transport as _};
+use crate::peer::Topic;
 
 /// The shortest guard that an announcement of another host may set.
 const TOLD_GUARD_MS: u64 = 5000;
@@ -65,7 +65,7 @@ impl Daemon {
 
     /// The linked hosts, by name.
     pub(super) fn linked(&self) -> Vec<HostName> {
-        self.links.status().into_iter().filter(|p| p.up).map(|p| p.host).collect()
+        self.neighbours.hosts(|peer| peer.up)
     }
 
     /// Handles another host's announcement of its switch.
@@ -98,15 +98,15 @@ impl Daemon {
         if let Some(current) = current {
             if round > current.terms.round {
                 let terms = Terms { round, ..current.terms };
-                if !self.brakes.allows(host, self.clock.now()) {
-                    return self.too_much(host, 1);
+                if !self.neighbours.may_record(host, self.clock.now()) {
+                    return self.neighbours.too_much(host, 1);
                 }
                 self.note_switch(SwitchRecord::Reterm(terms), None);
             }
             return;
         }
         // The check whether this host follows reads files, so it happens later, in [`Self::follow_told`].
-        let is_ahead = self.active.is_some() && generation > self.furthest();
+        let is_ahead = self.present.active().is_some() && generation > self.furthest();
         if is_ahead {
             policy.guard_ms = policy.guard_ms.map(|ms| ms.max(TOLD_GUARD_MS));
             let terms = Terms { policy, round, alone: false };
@@ -117,7 +117,7 @@ impl Daemon {
     /// Whether an announcement names different content under a number that is known here: then it does not apply.
     fn is_told_of_another(&mut self, host: &HostName, told: Wanted) -> bool {
         let Err(error) = self.generations.is_the_one(told) else { return false };
-        self.quiet.say(Topic::Told, Some(host), |more| {
+        self.neighbours.quiet().say(Topic::Told, Some(host), |more| {
             warn!(generation = %told.generation, by = %host, %error, "an announcement of a switch is not followed{more}");
         });
         true
@@ -159,7 +159,7 @@ impl Daemon {
     /// Whether this host follows an announcement: only to a newer generation, and not to an abandoned one.
     pub(super) fn goes_when_told(&self, generation: GenerationNumber, round: u32) -> bool {
         let again = self.switch.state.withdrawn.contains_key(&generation);
-        self.active.is_some()
+        self.present.active().is_some()
             && generation > self.furthest()
             && !self.switch.state.is_withdrawn(generation, round)
             && (again || self.newest().is_ok_and(|newest| generation > newest))
@@ -181,7 +181,7 @@ impl Daemon {
         // Other hosts may have had no generation before, but this host may have had an installation.
         let had_nothing = || self.switch.state.came_from_nothing(generation);
         if !self.names_way_back(generation, to) || to == GenerationNumber(0) && !ordered && !had_nothing() {
-            return self.quiet.say(Topic::Withdrawal, Some(host), |more| {
+            return self.neighbours.quiet().say(Topic::Withdrawal, Some(host), |more| {
                 warn!(%generation, %to, by = %host, "a rollback is not followed: no manifest names its target{more}");
             });
         }

@@ -82,7 +82,7 @@ impl Daemon {
                 self.note_switch(SwitchRecord::Guarded(guard), None);
                 self.switch.guard = Some(GuardTimer::new(guard, now));
                 self.switch.due = now;
-                self.busy_at = now;
+                self.neighbours.look_by(now);
             }
             None => {}
         }
@@ -132,7 +132,7 @@ impl Daemon {
         }
         let now = self.clock.now();
         for (cob, from, to) in made {
-            let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
+            let kind = self.present.kind_of(&cob);
             let transition = kind.and_then(|kind| kind.transitions.iter().find(|t| t.from == from && t.to == to));
             if transition.is_some_and(|t| t.irreversible) {
                 self.note_switch(SwitchRecord::Made { cob, from, to }, None);
@@ -266,13 +266,15 @@ impl Daemon {
 
     /// The hosts that the guard requires: they answered before, and are in the generation.
     pub(super) fn required(&self) -> Vec<HostName> {
-        let (Some(current), Some(active)) = (&self.switch.state.current, &self.active) else { return Vec::new() };
-        let hosts = &active.prepared.manifest.hosts;
+        let (Some(current), Some(active)) = (&self.switch.state.current, self.present.manifest()) else {
+            return Vec::new();
+        };
+        let hosts = &active.hosts;
         current.peers.iter().filter(|host| hosts.contains_key(*host)).cloned().collect()
     }
 
     fn heard(&self, host: &HostName) -> Heard {
-        let at = self.links.heard(host);
+        let at = self.neighbours.links().heard(host);
         Heard { up: at.is_some(), at: at.map_or(Time(0), |at| self.clock.at(at)) }
     }
 

@@ -133,7 +133,7 @@ impl Daemon {
     /// The windows of a switch from the active generation.
     fn windows_to(&self, goal: &Manifest, only: &[cob_types::HostName], alone: bool) -> SharedWindows {
         let nothing = GenerationNumber(0);
-        let active = self.active.as_ref().map(|active| active.prepared.manifest.clone());
+        let active = self.present.manifest().cloned();
         // A host without an active generation goes by the previous generation, which the other hosts have.
         let newest = || goal.back.iter().map(|way| way.generation).max().filter(|newest| *newest != nothing);
         let from = active.filter(|from| from.generation != nothing);
