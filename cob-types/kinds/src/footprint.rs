@@ -34,7 +34,7 @@ pub enum Access {
 /// An object of a host: two owners would undo each other's transitions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
-    /// The sort, for messages.
+    /// The sort, as a message names it in front of the name: `mount on`, `unit`.
     pub sort: &'static str,
     /// The name, in a form that is equal for all spellings.
     pub name: String,

@@ -1,9 +1,14 @@
-//! When an unanswered message is repeated: after a second, then at intervals that double up to a minute; and a limit on
-//! the messages of a time.
+//! The delays before an unanswered message to another host is repeated, and a limit on the messages in a span.
+//!
+//! The first delay is a second; each further delay is twice as long, up to a minute. A change object has one schedule
+//! for all its messages: `object/timers.rs` repeats these. `engine/peers.rs` repeats the hello, `engine/absent.rs` the
+//! messages of departed change objects, and `engine/departures.rs` the questions about departures.
 
 use crate::time::{Span, Time};
 
+/// The delay before the first repeat.
 const FIRST: Span = Span::secs(1);
+/// The longest delay.
 const LONGEST: Span = Span::secs(60);
 
 /// The schedule of the repeats of a message.

@@ -1,4 +1,6 @@
-//! Built-in kinds that set a property of the host, and restore its original state. [`setting`] has the common part.
+//! Built-in kinds that set a property of the host, and restore its original state.
+//!
+//! [`setting`] has the common part. Each entry of [`ALL`] is a kind; the other modules are helpers of the kinds.
 
 mod accounts;
 mod conf;
