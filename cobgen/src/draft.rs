@@ -135,11 +135,11 @@ pub struct DraftCob {
 pub struct Arrow {
     /// The change object that it depends on.
     pub on: CobId,
-    /// The rest, which a word has in common on all nodes.
+    /// The rest, which is equal on all nodes if a word of the model has made it.
     pub said: Arc<Said>,
 }
 
-/// The meaning of a word for any change objects on its two sides.
+/// A dependency without its two change objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// The transition or grant that it guards.

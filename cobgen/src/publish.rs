@@ -55,11 +55,11 @@ pub struct Published {
     pub signers: Vec<PublicKey>,
     /// Keys that the generation before did not name for their hosts: a signature lets these hosts in.
     pub new_keys: Vec<(HostName, PublicKey)>,
-    /// The depot's newest generation before.
+    /// The newest generation of the depot before this publication.
     pub before: GenerationNumber,
     /// Hosts that knew a newer generation than the depot had.
     pub ahead: BTreeMap<HostName, GenerationNumber>,
-    /// Hosts that know another content under the number of the depot's newest generation before.
+    /// Hosts that know another content under the number `before`.
     pub with_another: BTreeSet<HostName>,
     /// Keys that are revoked since this generation, each with its host.
     pub revoked_keys: Vec<(PublicKey, Option<HostName>)>,

@@ -2,7 +2,7 @@
 //!
 //! In each run all change objects start in random states; the network delays, loses, duplicates and reorders messages,
 //! daemons are killed and come back, and actions fail, all from a single seed. The runs answer an open question of
-//! `check`: whether a generation that fails a condition to the letter converges all the same.
+//! `check`: whether a generation that breaks a condition converges nevertheless.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The command line: what may be said, and how it is explained.
+//! The command line: arguments and help texts.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -102,7 +102,7 @@ pub struct Global {
     pub color: ColorChoice,
 }
 
-/// Options that stood in the command line itself, and not in the environment: these go before those.
+/// Options that were given in the command line itself: these take precedence over the environment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Explicit {
     /// `--socket`.
@@ -112,16 +112,16 @@ pub struct Explicit {
 }
 
 impl Args {
-    /// The command line with its helps: the options of every command are explained at the top level alone.
+    /// The command line with its help texts: only the top level explains the options of every command.
     #[must_use]
     pub fn described() -> clap::Command {
         help::described()
     }
 
-    /// Reads a command line, the program's name first. A variable that is set to nothing counts as not set.
+    /// Reads a command line that starts with the program's name. An empty variable counts as not set.
     ///
     /// # Errors
-    /// What is wrong with it; or the help that was asked for.
+    /// The fault of the command line, or the requested help.
     pub fn read<T: Into<OsString> + Clone>(line: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
         let command = cobgen::cli::without_empty_variables(Self::described());
         let matches = command.try_get_matches_from(line)?;

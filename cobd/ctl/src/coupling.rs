@@ -1,7 +1,7 @@
 //! Computes which hosts must switch together, and why: canary sets and waves must contain these hosts completely.
 //!
-//! After a host has activated the new generation while another host has not, it progresses as long as no changed change
-//! object connects the two. Three relations couple a host to another:
+//! A host that activates the new generation before another host progresses as long as no changed change object connects
+//! the two. Three relations couple a host to another:
 //!
 //! * Before it activates, it waits for change objects of the other host to depart ([`SwitchOrder::waits`], and the
 //!   objects that precede these): they depart only when that host starts the switch too;

@@ -1,7 +1,7 @@
-//! The open business of missing change objects of this host: departed, or not there yet.
+//! The grants, releases and requests of missing change objects of this host: departed, or not in the model yet.
 //!
-//! A departed change object counts as locked in its last state. Its grants are recorded like all others: if it comes
-//! back (with a later generation, or in a rollback), it has these grants out and moves only after their release.
+//! A departed change object counts as locked in its last state. Its grants are recorded like all others. If it comes
+//! back (with a later generation, or in a rollback), these grants still count, and it moves only after their release.
 
 use std::collections::BTreeMap;
 

@@ -12,11 +12,11 @@ use std::num::NonZeroU32;
 use cob_types::{CobId, HostName, StateName};
 use hashbrown::HashTable;
 
-/// A mentioned change object.
+/// The number of a change object that this engine has a name for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CobRef(pub(crate) u32);
 
-/// A mentioned host.
+/// The number of a host that this engine has a name for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostRef(pub(crate) u32);
 

@@ -99,7 +99,7 @@ impl Adhoc {
     /// Job folders and kept outputs are below the state folder; records for the history go to `notes`.
     ///
     /// # Errors
-    /// When folders can't be made there.
+    /// If a folder can't be made there.
     pub(crate) fn new(
         config: &Config,
         state_dir: &Path,

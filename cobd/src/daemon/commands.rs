@@ -1,4 +1,4 @@
-//! Commands of operators on this host: the part of the loop.
+//! The part of the loop that runs operators' commands on this host.
 
 use cob_engine::record::OrderRecord;
 use cob_types::command_run::RunOrder;

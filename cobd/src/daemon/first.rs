@@ -2,7 +2,7 @@
 //!
 //! The daemon of a new host may start before its first generation is published, before the depot is made, or before the
 //! depot's server knows the host. These are no failures: the daemon reports its obstacle in the log and to the service
-//! manager, and continues when it is gone. The start fails only for a reason that no generation can change.
+//! manager, and continues when the obstacle is gone. The start fails only for a reason that no generation can change.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -137,7 +137,7 @@ impl Neighbours {
         self.listen_again
     }
 
-    /// Nothing to listen at: the configuration names the address, or no generation names this host.
+    /// The address stays: the configuration names it, or no generation names this host.
     pub(super) fn listen_as_before(&mut self) {
         self.listen_again = Time::NEVER;
     }

@@ -1,4 +1,4 @@
-//! The route to a generation, with the data for its first step: by the rules of [`cob_engine::route`].
+//! Finds the route to a generation, and the data for its first step. [`cob_engine::route`] has the rules.
 
 use std::sync::Arc;
 

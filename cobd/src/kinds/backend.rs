@@ -390,13 +390,13 @@ impl Context {
 }
 
 impl CheckOutcome {
-    /// A known state without difference.
+    /// The check found this state, and no difference from the desired content.
     #[must_use]
     pub fn found(state: StateName) -> Self {
         Self { state: Ok(state), difference: String::new(), exports: Values::new(), fresh: false }
     }
 
-    /// An unknown state.
+    /// The check did not find the state.
     #[must_use]
     pub fn unknown(reason: impl Into<String>) -> Self {
         Self { state: Err(reason.into()), difference: String::new(), exports: Values::new(), fresh: false }

@@ -62,7 +62,7 @@ impl Processes {
     /// be called within a tokio runtime.
     ///
     /// # Errors
-    /// If there is no process for it and none can be executed. No part of the job runs then.
+    /// If no runner takes the job and no new runner can be started. No part of the job runs then.
     pub(super) fn run(&self, folder: &Path, lock: &std::fs::File) -> io::Result<(pipe::Receiver, Arc<Process>)> {
         let (heard, tell) = ends_of_pipe()?;
         let mut next = self.next();

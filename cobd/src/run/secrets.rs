@@ -147,7 +147,7 @@ impl Opener {
         fs::DirBuilder::new().mode(0o700).create(folder)
     }
 
-    /// Deletes the private folders whose names `lives` does not know: `jobs/NAME`, `services/NAME`.
+    /// Deletes the private folders `what/NAME` unless `lives` accepts the name. `what` is `jobs` or `services`.
     pub(crate) fn clear(&self, what: &str, lives: impl Fn(&str) -> bool) {
         let Ok(entries) = fs::read_dir(self.root().join(what)) else { return };
         for entry in entries.flatten() {

@@ -1,10 +1,11 @@
 //! Every change object must be able to depart: if it is removed from the model, it must be able to go to its pre-remove
 //! state.
 //!
-//! The conditions of progress are about preferred states, not about departing change objects. So this module extends Γ
-//! with the pre-remove states as roots and checks the added goals against P1, P2 and P3. The state from which a change
-//! object departs does not matter: from every state it comes to its preferred state (condition `traps`), and from there
-//! it continues. Kept (`on_remove: keep`) and observed change objects go nowhere.
+//! The conditions of progress are about preferred states, not about departing change objects. So this module adds the
+//! pre-remove states as roots to the goals of Γ (see `demand`), and checks the added goals against P1, P2 and P3. The
+//! state from which a change object departs does not matter: every state leads to the preferred state (condition
+//! `traps`), and from there the change object continues. Kept (`on_remove: keep`) and observed change objects depart in
+//! their present state, and are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

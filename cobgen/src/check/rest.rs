@@ -1,9 +1,9 @@
 //! P4: every change object becomes idle. No change objects undo each other's transitions forever.
 //!
-//! Arrows between change objects, each for a need of a demanded goal, must run in no circle. Only transitions from
-//! states that a transition or its failure enters count: the others happen once. A circle is an error if no order of
-//! transitions brings all its members to their preferred states. If there is an order, only simulation tells whether it
-//! is taken, and the circle is a warning.
+//! Each need of a demanded goal is an arrow between change objects. The arrows must form no circle. Only transitions
+//! from states to which a transition or its failure leads count: the others happen once. A circle is an error if no
+//! order of transitions brings all its members to their preferred states. If there is an order, only simulation tells
+//! whether it is taken, and the circle is a warning.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@
 //! absent -install-> installed -configure-> configured -initialize-> initialized -start-> started, started -stop->
 //! stopped -start-> started, and -remove-> absent from each state in which it does not run. A missing action has no
 //! state, but a service that needs others only from its initialization on is installed before that, even without an
-//! install action. The last state before the start also leads to stopped without an action: a service that must exist
-//! and not run never has to start for it. If the configuration differs from the configuration at the last `configure`,
+//! install action. The last state before the start also leads to stopped without an action: so a service that must
+//! exist but not run never has to start. If the configuration differs from the configuration at the last `configure`,
 //! the service is outdated: it is stopped, configured again, and then started.
 //!
 //! The state is in `COB_STATE_DIR/state`, written after a successful action. Beside it is a digest of the configuration

@@ -1,8 +1,8 @@
 //! Commands, and the payload files beside the model that they need.
 //!
 //! A word `./x` of a command names a file beside the model; the file is content and travels in the bundle. If `./x` is
-//! the program, it must exist. Other words `./x` travel if they exist: a shell text may also create files. Each content
-//! is stored once, by its hash.
+//! the program, it must exist. Other files `./x` travel if they exist: a shell text may also create such a file. Each
+//! content is stored once, by its hash.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

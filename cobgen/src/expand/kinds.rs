@@ -1,8 +1,8 @@
 //! Kinds: the user's and the built-in kinds, with all defaults filled in.
 //!
 //! Defaults: the priority is the pre-remove state, then the preferred state, then the others in the order of `states`;
-//! the limit of a transition is 5 minutes, of a check 30 seconds; 10 seconds pass between asking and killing; a failed
-//! transition is tried again twice, after 1 second and then 2.
+//! the limit of a transition is 5 minutes, of a check 30 seconds; after SIGTERM an action has 10 seconds before
+//! SIGKILL; a failed transition is repeated twice, after 1 and 2 seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! package whose scripts start its services could start a service too early or with a wrong configuration.
 //!
 //! So every package of the host that the service depends on, directly or indirectly, is installed only while the
-//! service is down, which means masked. The start of the service removes the mask.
+//! service is down, and therefore masked. The start of the service removes the mask.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -57,7 +57,7 @@ struct Directory {
     clusters: Vec<(String, BTreeMap<String, Vec<HostName>>)>,
 }
 
-/// The surroundings of a change object.
+/// The place of a change object in the model, which decides what its texts may refer to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) world: &'a World<'a>,

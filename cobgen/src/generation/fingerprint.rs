@@ -1,8 +1,8 @@
 //! Fingerprints: the identity of a change object's definition, in sixteen bytes, and of the objects that it relies on.
 //!
 //! A fingerprint covers the kind, the content, the files, and the fingerprints of the change objects in `restarts_on`,
-//! so a change at the far end of a chain affects all that rely on it. Dependencies are not included: they are adopted
-//! in place.
+//! so a change at the far end of a chain affects all that rely on it. Dependencies are not included: a change object
+//! takes over changed dependencies in its present state.
 
 use std::collections::{BTreeMap, HashMap};
 

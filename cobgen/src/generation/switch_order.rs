@@ -1,11 +1,11 @@
 //! The order of a switch: which change objects depart before which others, and which hosts wait for departures.
 //!
 //! Decision 0008 has the reasons. The *closure* of a departing change object m is all that `(m, off)` needs under the
-//! old generation, over all transitions and grants. A goal of it is *faithful* if its change object is the same in both
-//! generations and all its needs are faithful; a goal of a departing change object if it is its pre-remove state. A
-//! host waits for m if it has a goal in m's closure that is not faithful: after the host's activation m could not
-//! depart any more. A departing change object that another needs in a state other than its pre-remove state departs
-//! after the other.
+//! old generation, over all transitions and grants. A goal of the closure is *faithful* if its change object is the
+//! same in both generations and all its needs are faithful. A goal of a departing change object is faithful if its
+//! state is the pre-remove state. A host waits for m if it has a goal in m's closure that is not faithful: after the
+//! host's activation m could not depart any more. If change object x needs a departing change object in a state other
+//! than the pre-remove state, the departing change object departs after x.
 //!
 //! Only departing change objects and their needs are examined: the work grows with these, not with the cluster.
 

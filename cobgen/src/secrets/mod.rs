@@ -73,8 +73,8 @@ impl Vault {
         Self { signing_once: true, ..self }
     }
 
-    /// For a read-only command: no site's key is made. Without a key, and if no secret was ever sealed under a site's
-    /// key, ids are made with a temporary key.
+    /// For a read-only command: it makes no key of a site. If there is no key, and no secret was ever sealed under such
+    /// a key, a temporary key makes the ids.
     #[must_use]
     pub fn reading(self) -> Self {
         Self { only_reads: true, ..self }

@@ -1,4 +1,5 @@
-//! Limits log lines about strangers: the first of each sort at once, then one a minute with the number omitted.
+//! Limits log lines about strangers. The first line of each sort comes at once. Then a line comes each minute, with the
+//! number of omitted lines.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
-//! Hosts that a switch removes: the present generations of other hosts do not contain these hosts any more, and they
-//! stop their services while the others already have the new generation.
+//! Hosts that a switch removes: the present generations of the other hosts do not contain them any more. A removed host
+//! stops its services while the other hosts already have the new generation.
 //!
-//! They are found from the statuses of the others: their present and previous generations.
+//! The statuses of the other hosts name their present and previous generations, and these name the removed hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -643,7 +643,7 @@ impl Object {
         returned.shrink_to_fit();
     }
 
-    /// A held lock, as recorded with its dependents.
+    /// The record of a held lock, for the records of the grants and actions that rely on it.
     pub(crate) fn held_lock(lock: &Lock, names: &Names) -> Option<LockRecord> {
         let state = names.state_name(lock.held?).clone();
         let values = lock.values.as_ref().clone();

@@ -10,8 +10,8 @@
 //! through it must be found, and once it decides by rank every holder must send the rank that counts now. All other
 //! waiting change objects only want to report a cycle that cannot be dissolved; they send a *narrow* probe, along a
 //! single wait each. When no change object moves any more, each waits for another that waits, so a single edge each
-//! leads into a cycle whose members all receive their own probes. Narrow probes keep a large cluster that waits for a
-//! slow action from flooding itself: they cost a path each, not a cone.
+//! leads into a cycle whose members all receive their own probes. Narrow probes keep the messages few while a large
+//! cluster waits for a slow action: each follows a single path.
 //!
 //! A row of a thousand waiting change objects would send a thousand probes over a thousand steps each; so the probes of
 //! a host take turns, wide and narrow probes apart, within limits ([`Probing`]). This loses no cycle: each gets its

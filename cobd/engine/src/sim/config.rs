@@ -34,7 +34,7 @@ pub struct Config {
     pub failures: u32,
     /// The number of killed daemons, at random moments of the first [`Config::trouble_us`].
     pub crashes: u32,
-    /// Of a thousand crashes, the number of power losses: every action on the host dies as well.
+    /// How many of a thousand crashes are power losses, which end every action on the host, too.
     pub power: u32,
     /// The span in which crashes are spread, in microseconds.
     pub trouble_us: u64,

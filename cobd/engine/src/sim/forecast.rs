@@ -124,7 +124,7 @@ pub struct Course {
     pub waits: Vec<(CobId, Wait)>,
     /// The trouble reported there.
     pub troubles: Vec<(CobId, Trouble)>,
-    /// Receivers of messages that are not part of the given switch.
+    /// Hosts that are not part of the given switch, to which messages were sent.
     pub strangers: BTreeSet<HostName>,
 }
 

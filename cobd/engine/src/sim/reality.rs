@@ -79,7 +79,7 @@ pub(super) struct Begin<'a> {
     pub(super) job: Number,
     pub(super) from: &'a StateName,
     pub(super) to: &'a StateName,
-    /// Follow lock dependencies too: a long way in a large cluster.
+    /// Also follows the dependencies of locks. This takes long in a large cluster.
     pub(super) deep: bool,
     /// Reinstalled hosts that this host does not know of: their grants are invalid.
     pub(super) void: &'a [usize],

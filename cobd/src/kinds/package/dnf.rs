@@ -1,7 +1,8 @@
 //! dnf and rpm.
 //!
-//! The programs never ask: `-y`, and a configuration file that a user has changed stays, as usual with rpm. A change
-//! object with its own repository also has its own cache; the repositories of the host are neither used nor changed.
+//! The programs run with `-y`, so they never ask. A configuration file that a user has changed stays, as usual with
+//! rpm. A change object with its own repository also has its own cache; the repositories of the host are neither used
+//! nor changed.
 //!
 //! rpm records a package after its files are there, and deletes the record after they are gone. So only our mark shows
 //! a half-done package after a kill. It is installed again before any other step, which makes all its files known.

@@ -6,11 +6,12 @@
 //!                                Ctrl-C: no change          no: paused, or rolled back; the rest discards it
 //! ```
 //!
-//! The hosts know only the recipients of a `go`: if this program ends early, the hosts that have received it have the
-//! generation, the others have it prepared, and the same order continues from there.
+//! A `go` lists the hosts that it is for, and these announce it to no other host. So if this program ends early, the
+//! hosts that received a `go` have the generation, and the other hosts have it prepared. The same order continues from
+//! there.
 //!
-//! A host on which the switch fails stops the stages, even if the same order is repeated: the hosts that already have
-//! the generation come first, before any other host is told. `--max-failures` tolerates this many failed hosts.
+//! A host on which the switch fails stops the stages. A repeated order first judges the hosts that already have the
+//! generation, so it stops there, too. `--max-failures` is the number of failed hosts that do not stop the stages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The links that enable, alias, link and mask units.
 //!
-//! systemd changes links on request, also of other units (`Also=`, or an alias taken from another unit), and the word
-//! for a unit file's state does not name them. Therefore each changed link is noted with its original target, and
-//! restored.
+//! systemd changes links on request, also links of other units (`Also=`, or an alias taken from another unit). The
+//! state of the unit file (`enabled`, `masked`) does not name these links. Therefore each changed link is noted with
+//! its original target, and restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
