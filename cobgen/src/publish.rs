@@ -1,7 +1,7 @@
 //! Publishes a model as the depot's next generation.
 //!
-//! The generation is made after the depot's latest generation, checked, and published as a whole or not at all. If
-//! another publisher was faster, it is made again after the other generation.
+//! The generation follows the depot's latest generation. It is checked, and published as a whole or not at all. If
+//! another publisher was faster, it is made again, and follows the other publisher's generation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The outputs of a command: answers go to the standard output, all other text to the standard error.
 //!
-//! Colour only repeats the words and marks, and is off where it can't be seen (a pipe, `NO_COLOR`, `TERM=dumb`). A
+//! Colour adds nothing to the words and marks, and is off where it can't be seen (a pipe, `NO_COLOR`, `TERM=dumb`). A
 //! screen can also write to memory: tests of commands use this.
 
 use std::io::{self, IsTerminal, Write};

@@ -20,7 +20,8 @@ use crate::time::{Span, Time};
 pub(crate) const NAMES: usize = 64 << 20;
 #[cfg(test)]
 pub(crate) const NAMES: usize = 64 << 10;
-/// The most pairs of an asking change object of a host and a local change object: 100,000 that ask ten each.
+/// The most pairs of an asking change object of a host and a local change object: 100,000 askers, ten requests
+/// each.
 #[cfg(not(test))]
 pub(crate) const PAIRS: usize = 1_000_000;
 #[cfg(test)]

@@ -282,7 +282,7 @@ impl Switching {
         *self == Self::default()
     }
 
-    /// Applies a record. Total: a record that does not fit has no effect.
+    /// Applies a record. A record that does not fit has no effect.
     pub fn apply(&mut self, record: &SwitchRecord, at: Time) {
         match record {
             SwitchRecord::Begun { from, to, left, terms, peers } => {

@@ -6,10 +6,10 @@
 //!      └── events ── [Running] <── its output files
 //! ```
 //!
-//! A command is a job as an action is, with a runner, a job folder and bounded output. It differs in two points: it is
-//! attached (the runner ends it, with every process that it has started, when the daemon is gone), and it ends when its
-//! [`Running`] is dropped, which the connection of its operator holds. The end is recorded, and the output kept, whether
-//! or not the connection is still there.
+//! A command is a job like an action, with a runner, a job folder and bounded output. It differs in two points. When
+//! the daemon is gone, the runner ends the command with every process that it has started. When the operator's
+//! connection ends, the command ends, too: the connection holds its [`Running`]. In each case the end is recorded, and
+//! the output kept.
 
 mod follow;
 mod kept;

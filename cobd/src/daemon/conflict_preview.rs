@@ -1,9 +1,10 @@
 //! The conflict preview: conflicts in a prepared generation are found, reported and decided before the switch.
 //!
-//! A file that users and the model have changed alike is in conflict as soon as its generation is active, and by then
-//! change objects that need it may be down. So during `prepare`, the preview compares each shared file tree that the
-//! generation changes or takes back with its future content, outside the loop. A decision about a conflict refers to
-//! the shown texts, not to the active generation ([`cob_files::Files::resolve`]), so it can precede the switch.
+//! A file in which users and the model have changed the same lines is in conflict as soon as its generation is active.
+//! By then, change objects that need the file may be down. So during `prepare`, the preview compares each shared file
+//! tree that the generation changes or takes back with its future content, outside the loop. A decision about a
+//! conflict refers to the shown texts, not to the active generation ([`cob_files::Files::resolve`]), so it can precede
+//! the switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 

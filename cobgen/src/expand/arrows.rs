@@ -1,7 +1,8 @@
 //! Collects dependencies and checks that they fit together.
 //!
-//! Two needs of a pair in the same transition or lock leave the states that satisfy both; if no state does, both places
-//! are reported. (Here they stay two, each with its words; in the generation they are merged.)
+//! If a change object needs another twice in the same transition or lock, only the states that satisfy both needs
+//! count. If no state does, both places are reported. Both needs stay here, each with its words; `generation/merge`
+//! merges them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Merges a draft's arrows into dependencies: an entry for each transition or grant.
 //!
-//! A change object has a single need for each target: several arrows to the same target leave the states that all of
-//! these accept, in the order of the first. Entries and needs are sorted, so their order in a model makes no difference
-//! between generations.
+//! A change object has a single need for each target. The need of several arrows to the same target has the states that
+//! all these arrows accept, in the order of the first arrow. Entries and needs are sorted, so their order in a model
+//! makes no difference between generations.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The command lines about a switch: begin it, stop it, limit it, and what came of it.
+//! Arguments of the orders about switches and hosts, and of `outcomes`.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Edits files that other programs write as well, without losing their lines.
 //!
 //! A program may append to the file or replace it at any time, without a lock. Therefore an edit exchanges the new file
-//! with the old file, which it compares with the content that it read. It appends lines that were appended meanwhile to
-//! the new file. After any other change, it puts the changed file back and starts again from it.
+//! with the old file, and then compares the old file with the content that it read before. If lines were appended
+//! meanwhile, it appends them to the new file. After any other change, it puts the old file back and reads it again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -1,7 +1,8 @@
 //! The kind back end `user`: an account.
 //!
 //! Fields that the content leaves out keep their value or the host's default. A new account has its own group unless
-//! the content names another. Both are removed at the departure; the home folder stays unless `remove_home` is given.
+//! the content names another. The departure removes an account that this kind made, and its own group. The home
+//! folder stays unless `remove_home` is given.
 
 use std::collections::BTreeSet;
 
