@@ -6,6 +6,7 @@
 //! Start with [`id`], [`kind`] and [`cob`]; then [`generation`] (published data) and [`message`] (messages between two
 //! daemons) with [`link`] (their transport); [`status`] is for people.
 
+pub mod api;
 pub mod askers;
 pub mod beside;
 pub mod canonical;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cob_trust::tls::{self, Identity, OtherKey};
+use cob_types::api::{Done, MEANT_FOR, Order, RefusalBody, RefusalCode, StatusOf};
 use cob_types::command_run::RunOrder;
 use cob_types::words::form;
 use cob_types::{HostName, PublicKey};
-use cobd::web::{Done, MEANT_FOR, RefusalBody, RefusalCode, StatusOf};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -324,22 +324,8 @@ impl Client {
     ///
     /// # Errors
     /// [`AskError`]; after a late answer the daemon may still have accepted the order.
-    pub async fn order<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Done, AskError> {
-        self.order_within(at, path, body, self.order_timeout()).await
-    }
-
-    /// Sends an order with this time limit.
-    ///
-    /// # Errors
-    /// [`AskError`].
-    pub async fn order_within<B: Serialize>(
-        &self,
-        at: &Endpoint,
-        path: &str,
-        body: &B,
-        limit: Duration,
-    ) -> Result<Done, AskError> {
-        self.post(at, path, body, limit).await
+    pub async fn order<O: Order>(&self, at: &Endpoint, order: &O) -> Result<Done, AskError> {
+        self.order_within(at, order, self.order_timeout()).await
     }
 
     /// Sends an order over an open connection. If that has broken, or `open` is `None`, over a new connection: only for
@@ -347,18 +333,17 @@ impl Client {
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn order_over<B: Serialize>(
+    pub async fn order_over<O: Order>(
         &self,
         open: Option<Open>,
         at: &Endpoint,
-        path: &str,
-        body: &B,
+        order: &O,
         limit: Option<Duration>,
     ) -> Result<Done, AskError> {
         let limit = limit.unwrap_or(self.order_timeout());
         let began = Instant::now();
         if let Some(open) = open {
-            let request = self.order_to(at, path, body)?;
+            let request = self.order_to(at, O::PATH, &self.signed(order))?;
             let answer = timely(at, limit, async {
                 let (response, _line) = self.send_over(at, open, request).await?;
                 whole(at, response).await
@@ -370,23 +355,23 @@ impl Client {
                 answer => return parse(at, &answer?),
             }
         }
-        self.order_within(at, path, body, limit.saturating_sub(began.elapsed())).await
+        self.order_within(at, order, limit.saturating_sub(began.elapsed())).await
     }
 
-    /// Sends a body and returns the value of the answer, within a time limit.
+    /// Sends an order and returns the value of the answer, within a time limit.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn post<B: Serialize, T: DeserializeOwned>(
+    pub async fn order_within<O: Order, T: DeserializeOwned>(
         &self,
         at: &Endpoint,
-        path: &str,
-        body: &B,
+        order: &O,
         limit: Duration,
     ) -> Result<T, AskError> {
+        let order = self.signed(order);
         let name = self.names.get(at);
         let ordered = async |at: &Endpoint| {
-            let request = order_for(name, at, path, body)?;
+            let request = order_for(name, at, O::PATH, &order)?;
             timely(at, limit, async {
                 let (response, _line) = self.send(at, request).await?;
                 whole(at, response).await
@@ -413,6 +398,13 @@ impl Client {
             }
         }
         parse(at, &answer?)
+    }
+
+    /// The order with its author.
+    fn signed<O: Order>(&self, order: &O) -> O {
+        let mut order = order.clone();
+        *order.who() = self.who();
+        order
     }
 
     /// A request with a body, for the intended host.

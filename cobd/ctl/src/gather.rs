@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_types::HostName;
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, HostStatus};
-use cobd::web::StatusOf;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::{BlobHash, GenerationNumber, HostName};
-use cobd::web::StatusOf;
 
 use crate::client::Client;
 use crate::failure::Failure;

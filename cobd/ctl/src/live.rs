@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, HostStatus};
-use cobd::web::StatusOf;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

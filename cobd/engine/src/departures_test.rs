@@ -209,7 +209,7 @@ fn a_person_may_declare_what_can_never_leave_final() {
     let stubborn = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
     let mut b = Bench::new(&[X, stubborn]);
     b.event(go(&[X], order(&["h waits a/b"])));
-    let declare = |cob: &str| Event::Order(Order::MarkRemoved(id(cob)));
+    let declare = |cob: &str| Event::Order(Order::MarkDeparted(id(cob)));
     assert_eq!(b.event(declare("h/x")), [""; 0], "it does not leave");
     assert_eq!(b.event(declare("a/c")), [""; 0], "nobody waits for it");
     let told = b.event(declare("a/b"));
@@ -221,7 +221,7 @@ fn a_person_may_declare_what_can_never_leave_final() {
 }
 
 fn declared(cob: &str) -> crate::record::OrderRecord {
-    crate::record::OrderRecord::MarkRemoved(id(cob))
+    crate::record::OrderRecord::MarkDeparted(id(cob))
 }
 
 #[test]

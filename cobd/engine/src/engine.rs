@@ -338,7 +338,7 @@ impl Engine {
             Order::Start(cob) => self.on_object(&cob, now, |o, cx| o.start(cx)),
             Order::Fence(host) => self.fence(&host, now),
             Order::InvalidateGrants(hosts) => self.invalidate_grants(&hosts, now),
-            Order::MarkRemoved(cob) => self.declare_departed(cob, now),
+            Order::MarkDeparted(cob) => self.declare_departed(cob, now),
         }
     }
 

@@ -127,7 +127,7 @@ pub enum Order {
     Fence(HostName),
     /// A change object that departs with the pending switch counts as departed, here or on another host: no change
     /// object waits for it any longer.
-    MarkRemoved(CobId),
+    MarkDeparted(CobId),
     /// The switch to this generation is cancelled: the host is paused until it resumes or switches to another
     /// generation. The daemon asks the running actions to end.
     Cancel(GenerationNumber),

@@ -272,12 +272,11 @@ pub enum OrderRecord {
     Prepare(GenerationNumber),
     /// A change object counts as departed in the pending switch.
     #[serde(rename = "DeclareFinal")]
-    MarkRemoved(CobId),
+    MarkDeparted(CobId),
     /// The switch to this generation was cancelled.
     Cancel(GenerationNumber),
     /// A prepared generation is discarded: no effect here.
-    #[serde(rename = "CallOff")]
-    Discard(GenerationNumber),
+    CallOff(GenerationNumber),
     /// The most parallel transitions; `None`: no limit.
     Limit(Option<u32>),
     /// The switch just ordered is only for these hosts, and is not to be announced to others; empty: for all hosts.

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_engine::Time;
+use cob_types::api::{FileConflict, FilesAnswer};
 use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, Packed, canonical};
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ use super::Daemon;
 use super::folders::Folders;
 use super::inbox::TaskResult;
 use crate::generations::Prepared;
-use crate::kinds::{Context, FileConflict, FilesAnswer, FilesQuery};
+use crate::kinds::{Context, FilesQuery};
 
 /// The most change objects in a report.
 const MOST: usize = 100;

@@ -56,6 +56,7 @@ use cob_engine::event::{ActionOutcome, CheckOutcome};
 use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
+use cob_types::api::Done;
 use cob_types::{CobId, HostName, Number};
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
@@ -68,7 +69,7 @@ use crate::journal::JournalError;
 use crate::kinds::{self, JobEnd, JobEnded, Kinds};
 use crate::peer::{LinkEvent, Transport as _};
 use crate::run::JobId;
-use crate::web::{Done, Refusal};
+use crate::web::Refusal;
 
 use inbox::{Inbox, Input, TaskResult, Tasks};
 use job_table::JobTable;
@@ -160,8 +161,8 @@ struct Fetched {
     result: Result<route::Route, FetchError>,
     /// The purpose.
     aim: Aim,
-    /// The terms of the switch that follows.
-    terms: words::Terms,
+    /// The circumstances of the switch that follows.
+    circumstances: words::Circumstances,
     /// The number of the fetch.
     fetch: u64,
     asked: Option<Asked>,

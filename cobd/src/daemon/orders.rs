@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order};
 use cob_files::Choice;
+use cob_types::api::{Done, FilesAnswer, order};
 use cob_types::status::{KnownGenerations, SwitchWait};
 use cob_types::words::count;
 use cob_types::{CobId, GenerationId, GenerationNumber, HostName, Manifest, SwitchOrder};
@@ -13,17 +14,16 @@ use tracing::{info, warn};
 use super::folders::put_in_place;
 use super::inbox::TaskResult;
 use super::route::Route;
-use super::stopping::How;
 use super::switch::{Aim, Start};
-use super::words::Terms;
+use super::words::Circumstances;
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{AllowedDirection, Newest};
 use crate::blocking::beside;
 use crate::generations::{FetchError, Prepared, Wanted};
 use crate::journal::index::Query;
-use crate::kinds::{FilesAnswer, FilesQuery};
+use crate::kinds::FilesQuery;
 use crate::remote::RemoteError;
-use crate::web::{Ask, Command, Done, Refusal, RefusalKind, SwitchHow};
+use crate::web::{Ask, Command, Refusal, RefusalKind};
 
 impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
@@ -74,7 +74,7 @@ impl Daemon {
             }
             Ask::Order { order, who, reply } => {
                 info!(%who, "ordered: {order}");
-                self.order(order, who, reply);
+                self.order(order, Asked { who, reply });
             }
         }
     }
@@ -137,90 +137,81 @@ impl Daemon {
         }
     }
 
-    fn order(&mut self, order: Command, who: String, reply: Reply) {
-        match order {
-            Command::Prepare { generation, manifest: None } | Command::Switch { generation, manifest: None, .. }
-                if self.generations.manifest_known(generation).is_some() =>
-            {
-                self.identify(generation, order, Asked { who, reply });
+    /// Carries out an order. An order that names a generation by its number alone is identified first.
+    fn order(&mut self, mut order: Command, asked: Asked) {
+        match order.named() {
+            Some((generation, None)) if self.generations.manifest_known(generation).is_some() => {
+                self.identify(generation, order, asked);
             }
-            Command::Prepare { .. } | Command::Switch { .. } => self.identified(order, Asked { who, reply }),
-            Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
-            Command::CallOff { generation } => self.call_off(generation, who, reply),
-            Command::Limit { at_most, budget } => self.limit(at_most, budget, &who, reply),
-            Command::Budget { budget, at_most } => self.raise_budget(budget, at_most, &who, reply),
-            Command::Rollback { generation, prepare } => self.rollback(generation, prepare, Asked { who, reply }),
-            Command::Retry { cob } => self.retry(cob, &who, reply),
-            Command::Stop { cobs, restart, until_boot } => self.stop(cobs, How { restart, until_boot }, &who, reply),
-            Command::Reboot => self.reboot(&who, reply),
-            Command::Start { cobs } => self.start_again(cobs, &who, reply),
-            Command::Pause => self.pause(true, &who, reply),
-            Command::Resume => self.pause(false, &who, reply),
-            Command::DeclareFinal(departing) => self.declare_final(&departing, &who, reply),
-            Command::Fence { host } => {
-                if host == self.config.host {
-                    self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
-                    return;
-                }
-                let has_links = !self.neighbours.hosts(|peer| peer.host == host).is_empty();
-                let parted = self.has_parted_with(&host);
-                if !has_links && !parted && self.engine.is_unknown(&host) {
-                    let unknown = format!("this host does not know the host {host}");
-                    self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists the hosts");
-                    return;
-                }
-                if self.engine.is_fenced(&host) && !parted {
-                    self.done(reply, false, format!("all that this host knows is fenced already: {host}"));
-                    return;
-                }
-                let is_awaited = |wait: &&SwitchWait| wait.cob.host_str() == host.as_str();
-                let awaited = self.engine.switch_waits().iter().filter(is_awaited).count();
-                self.feed_ordered(Event::Order(Order::Fence(host.clone())), &who);
-                self.forget_parted(&host);
-                let departed = match awaited {
-                    0 => String::new(),
-                    n => format!("; {} on which the switch waited count as departed", count(n, "change object")),
-                };
-                let detail =
-                    format!("{host} is fenced: the locks of its change objects on this host are released{departed}");
-                self.done(reply, true, detail);
-            }
+            Some(_) | None => self.identified(order, asked),
         }
     }
 
     /// Looks up the depot's manifest for an order that names a generation by its number alone, in a task of its own. If
     /// this host knows the number, the hash shows whether both are the same generation.
-    fn identify(&mut self, generation: GenerationNumber, order: Command, asked: Asked) {
+    fn identify(&mut self, generation: GenerationNumber, mut order: Command, asked: Asked) {
         let generations = self.generations.clone();
         self.tasks.spawn(async move {
             // If the lookup fails, the order means the generation that this host knows.
-            let manifest = beside(move || generations.manifest_in_depot(generation)).await.ok().flatten();
-            TaskResult::Identified(order.with_manifest(manifest), asked)
+            let found = beside(move || generations.manifest_in_depot(generation)).await.ok().flatten();
+            if let Some((_, manifest)) = order.named() {
+                *manifest = found;
+            }
+            TaskResult::Identified(order, asked)
         });
     }
 
     /// Carries out an order after the lookup of its generation.
     pub(super) fn identified(&mut self, order: Command, asked: Asked) {
+        let Asked { who, reply } = asked;
         match order {
-            Command::Prepare { generation, manifest } => self.prepare(Wanted { generation, manifest }, asked),
-            Command::Switch { generation, manifest, how, only, seen } => {
-                let terms = Terms { only, seen, ..Terms::default() };
-                self.switch(Wanted { generation, manifest }, how, terms, asked);
+            Command::Prepare(order) => {
+                let wanted = Wanted { generation: order.generation, manifest: order.manifest };
+                self.prepare(wanted, Asked { who, reply });
             }
-            other @ (Command::Cancel { .. }
-            | Command::CallOff { .. }
-            | Command::Limit { .. }
-            | Command::Budget { .. }
-            | Command::Rollback { .. }
-            | Command::Retry { .. }
-            | Command::Stop { .. }
-            | Command::Start { .. }
-            | Command::Reboot
-            | Command::Pause
-            | Command::Resume
-            | Command::DeclareFinal(_)
-            | Command::Fence { .. }) => self.order(other, asked.who, asked.reply),
+            Command::Switch(order) => self.switch(order, Asked { who, reply }),
+            Command::Cancel(order) => self.cancel(&order, &who, reply),
+            Command::CallOff(order) => self.call_off(order.generation, who, reply),
+            Command::Limit(order) => self.limit(order, &who, reply),
+            Command::Budget(order) => self.budget(order, &who, reply),
+            Command::Rollback(order) => self.rollback(&order, Asked { who, reply }),
+            Command::Retry(order) => self.retry(order.cob, &who, reply),
+            Command::Stop(order) => self.stop(order, &who, reply),
+            Command::Start(order) => self.start_again(order.cobs, &who, reply),
+            Command::Reboot(_) => self.reboot(&who, reply),
+            Command::Pause(_) => self.pause(true, &who, reply),
+            Command::Resume(_) => self.pause(false, &who, reply),
+            Command::MarkDeparted(order) => self.declare_final(&order, &who, reply),
+            Command::Fence(order) => self.fence(order.host, &who, reply),
         }
+    }
+
+    fn fence(&mut self, host: HostName, who: &str, reply: Reply) {
+        if host == self.config.host {
+            self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
+            return;
+        }
+        let has_links = !self.neighbours.hosts(|peer| peer.host == host).is_empty();
+        let parted = self.has_parted_with(&host);
+        if !has_links && !parted && self.engine.is_unknown(&host) {
+            let unknown = format!("this host does not know the host {host}");
+            self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists the hosts");
+            return;
+        }
+        if self.engine.is_fenced(&host) && !parted {
+            self.done(reply, false, format!("all that this host knows is fenced already: {host}"));
+            return;
+        }
+        let is_awaited = |wait: &&SwitchWait| wait.cob.host_str() == host.as_str();
+        let awaited = self.engine.switch_waits().iter().filter(is_awaited).count();
+        self.feed_ordered(Event::Order(Order::Fence(host.clone())), who);
+        self.forget_parted(&host);
+        let departed = match awaited {
+            0 => String::new(),
+            n => format!("; {} on which the switch waited count as departed", count(n, "change object")),
+        };
+        let detail = format!("{host} is fenced: the locks of its change objects on this host are released{departed}");
+        self.done(reply, true, detail);
     }
 
     pub(super) fn prepare(&mut self, wanted: Wanted, asked: Asked) {
@@ -237,12 +228,14 @@ impl Daemon {
         }
     }
 
-    fn switch(&mut self, wanted: Wanted, how: SwitchHow, terms: Terms, asked: Asked) {
-        let (Asked { who, reply }, generation) = (asked, wanted.generation);
+    fn switch(&mut self, order: order::Switch, asked: Asked) {
+        let (Asked { who, reply }, how) = (asked, order.how());
+        let order::Switch { generation, manifest, only, seen, .. } = order;
+        let wanted = Wanted { generation, manifest };
         if let Err(error) = self.generations.is_the_one(wanted) {
             self.refuse_generation(generation, &error, Some(reply));
         } else if generation == self.goal() && self.present.active().is_some() {
-            self.widen(&terms.only, &who);
+            self.widen(&only, &who);
             // A paused switch continues only with `resume`.
             let told_again = self.engine.cancelled().is_none() && self.speak_again(&who);
             if let Some(terms) = self.other_terms(generation, how) {
@@ -261,12 +254,13 @@ impl Daemon {
                 None => "",
             };
             self.done(reply, false, format!("generation {generation} {word} already{held}"));
-        } else if let Some(newer) = self.overtaken(generation, terms.seen) {
+        } else if let Some(newer) = self.overtaken(generation, seen) {
             self.refuse_overtaken(generation, newer, reply);
         } else if let Err(error) = self.way_to(generation) {
             self.refuse_generation(generation, &error, Some(reply));
         } else {
-            self.fetch_on(wanted, Aim::Go(Start::Ordered(how)), terms, Some(Asked { who, reply }));
+            let circumstances = Circumstances { only, seen, ..Circumstances::default() };
+            self.fetch_on(wanted, Aim::Go(Start::Ordered(how)), circumstances, Some(Asked { who, reply }));
         }
     }
 
@@ -318,11 +312,11 @@ impl Daemon {
 
     /// Fetches a generation in a task of its own, which reports to [`Daemon::generation_fetched`].
     pub(super) fn fetch(&mut self, wanted: impl Into<Wanted>, aim: Aim, asked: Option<Asked>) {
-        self.fetch_on(wanted.into(), aim, Terms::default(), asked);
+        self.fetch_on(wanted.into(), aim, Circumstances::default(), asked);
     }
 
-    /// Like [`Daemon::fetch`], for a switch with terms.
-    pub(super) fn fetch_on(&mut self, wanted: Wanted, aim: Aim, terms: Terms, asked: Option<Asked>) {
+    /// Like [`Daemon::fetch`], for a switch in these circumstances.
+    pub(super) fn fetch_on(&mut self, wanted: Wanted, aim: Aim, circumstances: Circumstances, asked: Option<Asked>) {
         let generation = wanted.generation;
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
@@ -356,25 +350,25 @@ impl Daemon {
                 Route::to(goal, active, |step| take(step.into()), |g| withdrawn.contains(&g))
             });
             let result = fetched.await.unwrap_or_else(|lost| Err(FetchError::lost(generation, lost)));
-            TaskResult::Fetched(Box::new(Fetched { wanted, result, aim, terms, fetch, asked }))
+            TaskResult::Fetched(Box::new(Fetched { wanted, result, aim, circumstances, fetch, asked }))
         });
     }
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
-        let Fetched { wanted, result, aim, terms, fetch, asked } = fetched;
+        let Fetched { wanted, result, aim, circumstances, fetch, asked } = fetched;
         let generation = wanted.generation;
         if let Aim::Go(Start::Told) = aim {
             self.switch.told_was_fetched();
         }
         let called_off = self.fetches.is_void(generation, fetch);
         if called_off && !matches!(aim, Aim::Go(Start::Return { .. } | Start::Onward)) {
-            self.switch.window_start_void(terms.waited);
+            self.switch.window_start_void(circumstances.waited);
             return self.was_called_off(generation, result.is_ok(), asked);
         }
         let (route, start) = match (result, aim) {
             (Ok(route), Aim::Go(start)) => (route, start),
             (Ok(route), Aim::Keep) => return self.kept(generation, &route, asked),
-            (Err(error), Aim::Go(_)) if terms.waited => return self.window_start_failed(generation, &error),
+            (Err(error), Aim::Go(_)) if circumstances.waited => return self.window_start_failed(generation, &error),
             (Err(error), aim) => return self.not_fetched(wanted, &error, aim, asked),
         };
         if asked.is_none() && matches!(start, Start::Followed) {
@@ -383,7 +377,7 @@ impl Daemon {
         // A present generation has a known manifest, even if the order or announcement named only the number.
         let here = Wanted { manifest: self.generations.manifest_known(generation).or(wanted.manifest), ..wanted };
         if !self.still_wanted(here, start) {
-            if terms.waited {
+            if circumstances.waited {
                 self.drop_waiting(|waits| waits == generation, None);
             }
             if let Some(Asked { reply, .. }) = asked {
@@ -391,8 +385,8 @@ impl Daemon {
             }
             return;
         }
-        if let Some(newer) = self.overtaken(generation, terms.seen) {
-            if terms.waited {
+        if let Some(newer) = self.overtaken(generation, circumstances.seen) {
+            if circumstances.waited {
                 self.drop_waiting(|waits| waits == generation, None);
             }
             match asked {
@@ -401,11 +395,11 @@ impl Daemon {
             }
             return;
         }
-        let asked = match self.waits_for_windows((&route.goal, here), start, &terms, asked) {
+        let asked = match self.waits_for_windows((&route.goal, here), start, &circumstances, asked) {
             Ok(()) => return,
             Err(asked) => asked,
         };
-        let Terms { only, by, waited, .. } = terms;
+        let Circumstances { only, by, waited, .. } = circumstances;
         let who = asked.as_ref().map(|a| a.who.clone()).or(by);
         match self.set_out(route, start, only, who.as_deref()) {
             Ok(()) => {
@@ -544,8 +538,8 @@ impl Daemon {
         let is_left = self.switch.withdrawn().contains(&newest) || self.switch.keeps_from_following(newest);
         match self.newest() {
             Ok(known) if newest > known && !is_left => {
-                let terms = Terms { seen: Some(known), ..Terms::default() };
-                self.fetch_on(newest.into(), Aim::Go(Start::Followed), terms, None);
+                let circumstances = Circumstances { seen: Some(known), ..Circumstances::default() };
+                self.fetch_on(newest.into(), Aim::Go(Start::Followed), circumstances, None);
             }
             Ok(_) => {}
             Err(error) => warn!(%error, "the depot can't be followed"),

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use cob_engine::Time;
 use cob_engine::time::Span;
+use cob_types::api::Done;
 use cob_types::cob::Fingerprint;
 use cob_types::status::PeerStatus;
 use cob_types::words::count;
@@ -36,7 +37,7 @@ use crate::generations::Prepared;
 use crate::kinds::{JobEnd, JobEnded, JobHandle};
 use crate::peer::Transport as _;
 use crate::run::JobId;
-use crate::web::{Done, RefusalKind};
+use crate::web::RefusalKind;
 
 /// The greatest age of a precheck that counts as a check.
 const FRESH: Span = Span::secs(10);

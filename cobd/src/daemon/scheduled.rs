@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::Daemon;
 use super::inbox::TaskResult;
 use super::switch::{Aim, Start};
-use super::words::Terms;
+use super::words::Circumstances;
 use crate::blocking::beside;
 use crate::clock;
 use crate::durable;
@@ -234,9 +234,9 @@ impl Daemon {
         match self.newest() {
             Ok(known) if newest > known && !self.switch.withdrawn().contains(&newest) => {
                 let line = self.scheduled.plan.switch.as_ref().map(|line| format!("schedule {}", line.text));
-                let terms = Terms { seen: Some(known), by: line, ..Terms::default() };
+                let circumstances = Circumstances { seen: Some(known), by: line, ..Circumstances::default() };
                 info!(generation = %newest, "the schedule switches to the newest generation");
-                self.fetch_on(newest.into(), Aim::Go(Start::Scheduled), terms, None);
+                self.fetch_on(newest.into(), Aim::Go(Start::Scheduled), circumstances, None);
             }
             Ok(_) => info!("the schedule finds no newer generation"),
             Err(error) => warn!(%error, "the scheduled switch waits for its next time"),

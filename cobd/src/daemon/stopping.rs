@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order, Stops};
+use cob_types::api::{Done, order};
 use cob_types::status::{CobStatus, Stopped};
 use cob_types::words::{count, foreign};
 use cob_types::{CobId, Kind};
@@ -13,14 +14,7 @@ use cob_types::{CobId, Kind};
 use tracing::{error, info};
 
 use super::{Daemon, Reply};
-use crate::web::{Done, Refusal, RefusalKind, StopOne};
-
-/// The options of a stop.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct How {
-    pub(super) restart: bool,
-    pub(super) until_boot: bool,
-}
+use crate::web::{Refusal, RefusalKind};
 
 /// How long the command of a reboot may run before it counts as accepted: `systemctl reboot` returns at once, other
 /// commands end with the machine.
@@ -48,8 +42,8 @@ const NAMED: usize = 8;
 
 impl Daemon {
     /// Stops all of these change objects, or refuses the order.
-    pub(super) fn stop(&mut self, cobs: Vec<StopOne>, how: How, who: &str, reply: Reply) {
-        let How { restart, until_boot } = how;
+    pub(super) fn stop(&mut self, order: order::Stop, who: &str, reply: Reply) {
+        let order::Stop { cobs, restart, until_boot, .. } = order;
         // Each change object once: with the last of what was said of it.
         let cobs: BTreeMap<CobId, Option<CobId>> = cobs.into_iter().map(|one| (one.cob, one.with)).collect();
         if cobs.is_empty() {

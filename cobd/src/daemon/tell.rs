@@ -1,6 +1,7 @@
 //! The reports of the daemon about itself.
 
 use cob_engine::ActiveObjects;
+use cob_types::api::StatusOf;
 use cob_types::manager_status::{CONVERGED, NO_GENERATION};
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters, PeerStatus};
@@ -9,7 +10,7 @@ use tracing::warn;
 
 use super::Daemon;
 use crate::peer::Transport as _;
-use crate::web::{Access, StatusOf, WatchedStatus};
+use crate::web::{Access, WatchedStatus};
 
 impl Daemon {
     pub(super) fn host_status(&self, of: StatusOf, most_waiting: usize) -> HostStatus {

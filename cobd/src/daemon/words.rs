@@ -1,4 +1,4 @@
-//! Orders about a present or future switch: cancel, discard (`call_off`), limit, and the terms of an order to switch.
+//! Orders about a present or future switch: cancel, discard (`call_off`), limit, and the circumstances of an order to switch.
 //!
 //! ```text
 //!   prepare --- discard: forgotten without a trace
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use cob_engine::record::{Body, OrderRecord, Record};
 use cob_engine::switch::Withdrawal;
 use cob_engine::{Event, Order};
+use cob_types::api::order;
 use cob_types::switch::OnFailure;
 use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
@@ -21,11 +22,11 @@ use tracing::info;
 use super::follow::Again;
 use super::switch::NO_WAY_BACK;
 use super::{Asked, Daemon, Reply};
-use crate::web::{Departing, RefusalKind};
+use crate::web::RefusalKind;
 
-/// The terms of an order to switch.
+/// The circumstances of an order to switch, besides its terms.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Terms {
+pub(super) struct Circumstances {
     /// The hosts that switch; empty: all.
     pub(super) only: Vec<HostName>,
     /// The newest generation that the author of the order knew.
@@ -88,23 +89,22 @@ impl Daemon {
 
     /// Marks change objects as departed that this host awaits before it activates: a single change object, or all of a
     /// host.
-    pub(super) fn declare_final(&mut self, departing: &Departing, who: &str, reply: Reply) {
+    pub(super) fn declare_final(&mut self, order: &order::MarkDeparted, who: &str, reply: Reply) {
         let next = self.engine.pending_generation();
-        let is_meant = |cob: &CobId| match departing {
-            Departing::Cob(named) => cob == named,
-            Departing::Host(host) => cob.host_str() == host.as_str(),
+        let order::MarkDeparted { cob, host, .. } = order;
+        let is_meant = |one: &CobId| {
+            cob.as_ref() == Some(one) || host.as_ref().is_some_and(|host| one.host_str() == host.as_str())
         };
         let awaited = self.engine.switch_waits().into_iter().map(|wait| wait.cob).filter(is_meant);
         let awaited: Vec<CobId> = awaited.collect();
         for cob in &awaited {
-            self.feed_ordered(Event::Order(Order::MarkRemoved(cob.clone())), who);
+            self.feed_ordered(Event::Order(Order::MarkDeparted(cob.clone())), who);
         }
-        let (named, without) = match departing {
-            Departing::Cob(cob) => (cob.to_string(), "it".to_owned()),
-            Departing::Host(host) => {
-                (format!("change objects of {host}"), format!("{} of {host}", count(awaited.len(), "change object")))
-            }
+        let it = |cob: &CobId| (cob.to_string(), "it".to_owned());
+        let of = |host: &HostName| {
+            (format!("change objects of {host}"), format!("{} of {host}", count(awaited.len(), "change object")))
         };
+        let (named, without) = cob.as_ref().map(it).or(host.as_ref().map(of)).unwrap_or_default();
         let detail = match (next, awaited.len()) {
             (Some(next), 0) => format!("the switch to generation {next} does not wait for {named} here"),
             (Some(next), _) => format!("the switch to generation {next} goes on without {without}"),
@@ -113,13 +113,8 @@ impl Daemon {
         self.done(reply, !awaited.is_empty(), detail);
     }
 
-    pub(super) fn cancel(
-        &mut self,
-        wanted: Option<GenerationNumber>,
-        on_failure: Option<OnFailure>,
-        who: &str,
-        reply: Reply,
-    ) {
+    pub(super) fn cancel(&mut self, order: &order::Cancel, who: &str, reply: Reply) {
+        let order::Cancel { generation: wanted, on_failure, .. } = *order;
         let under_way = self.switching().is_some();
         let is_meant = |waits| wanted.map_or(!under_way, |wanted| wanted == waits);
         if let Some(generation) = self.drop_waiting(is_meant, Some(who)) {
@@ -228,7 +223,7 @@ impl Daemon {
         self.forget_looks_at(generation);
         let changed = fetching || forgotten;
         if changed {
-            self.note_order(OrderRecord::Discard(generation), Some(who));
+            self.note_order(OrderRecord::CallOff(generation), Some(who));
         }
         let detail = match (forgotten, fetching) {
             (_, true) => "its fetch was cancelled",
@@ -258,7 +253,8 @@ impl Daemon {
         self.generations.kept().into_iter().filter(|g| *g > newest).collect()
     }
 
-    pub(super) fn limit(&mut self, at_most: Option<u32>, budget: Option<CobId>, who: &str, reply: Reply) {
+    pub(super) fn limit(&mut self, order: order::Limit, who: &str, reply: Reply) {
+        let order::Limit { at_most, budget, .. } = order;
         if at_most == Some(0) {
             let hint = "`cobctl pause` stops new transitions; `cobctl limit none` lifts the limit";
             self.refuse(reply, RefusalKind::Invalid, "a limit of 0 would stop all transitions", hint);
@@ -279,7 +275,8 @@ impl Daemon {
         self.done(reply, changed, detail);
     }
 
-    pub(super) fn raise_budget(&mut self, budget: CobId, at_most: Option<u32>, who: &str, reply: Reply) {
+    pub(super) fn budget(&mut self, order: order::Budget, who: &str, reply: Reply) {
+        let order::Budget { budget, at_most, .. } = order;
         let Some(tokens) = self.engine.tokens_of(&budget) else {
             self.refuse_budget(reply, &budget);
             return;

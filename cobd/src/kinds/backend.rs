@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_types::api::{FilesAnswer, LogsAnswer, LogsQuery};
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition, canonical};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::departure::Attempt;
 use super::known::KnownSecrets;
-use super::queries::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
+use super::queries::FilesQuery;
 use super::saved::Saved;
 use super::systemd::Systemd;
 use crate::run::endings;

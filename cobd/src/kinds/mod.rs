@@ -44,5 +44,5 @@ pub(crate) use backend::{file_name, file_names, make_folder};
 pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
 pub(crate) use file_tree::missing_store;
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
-pub use queries::{FileConflict, FileVersion, FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
+pub use queries::FilesQuery;
 pub(crate) use service::RunAs;

@@ -1,7 +1,6 @@
 //! Queries of users about change objects, and the answers: files, versions, conflicts and output.
 
 use cob_files::Choice;
-use serde::{Deserialize, Serialize};
 
 /// A query or an order about a file tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,86 +52,4 @@ pub enum FilesQuery {
     },
     /// Validates an order without executing it.
     Would(Box<Self>),
-}
-
-/// The answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilesAnswer {
-    /// The answer as text, or the requested text.
-    pub text: String,
-    /// The file, if the query did not name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// The id of the conflict in a file to edit, for the decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<String>,
-    /// The state that the check found, for a difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
-    /// Files in conflict.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conflicts: Vec<FileConflict>,
-    /// The versions, the newest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub versions: Vec<FileVersion>,
-}
-
-/// A file in conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileConflict {
-    /// The file.
-    pub path: String,
-    /// The two changes that conflict.
-    pub what: String,
-    /// The merged text with both sides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hunks: Option<String>,
-    /// The existing file is to be removed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub goes: bool,
-}
-
-/// A version of a file tree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileVersion {
-    /// The id for `show` and `restore`.
-    pub id: String,
-    /// The creation time in seconds since 1970.
-    pub time: u64,
-    /// The generation at that time.
-    pub generation: u64,
-    /// The reason: `before`, `applied`, `found`, `retired`.
-    pub reason: String,
-    /// Some of its paths.
-    pub paths: Vec<String>,
-}
-
-/// A query for output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogsQuery {
-    /// The most lines, counted from the end.
-    pub lines: usize,
-    /// Only output after this place.
-    pub after: Option<String>,
-    /// The output of the previous run.
-    pub previous: bool,
-}
-
-impl LogsQuery {
-    /// The most lines of a query.
-    pub const MAX_LINES: usize = 10_000;
-}
-
-/// Output of a service.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogsAnswer {
-    /// The source: `output`, a file of the daemon, or `journal`, the machine's journal.
-    pub source: String,
-    /// The output, unchanged.
-    pub text: String,
-    /// The place at its end, for the next query.
-    pub next: String,
-    /// Another run has started, and its output follows.
-    #[serde(default)]
-    pub ended: bool,
 }

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_types::api::FilesAnswer;
 use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, KindName, StateName, Transition};
 use tokio::sync::mpsc;
 
 use super::contract::Case;
-use super::queries::{FilesAnswer, FilesQuery};
+use super::queries::FilesQuery;
 use super::{CheckOutcome, Context, JobEnd, JobEnded, JobHandle, Kinds, Outcome, TransitionAttempt};
 use crate::run::testing::{anybody_with, program, wait_for};
 use crate::run::{JobId, payload};

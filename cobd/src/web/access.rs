@@ -12,7 +12,7 @@ use cob_types::trust::{Operator, PublicKey, Role};
 use cob_types::{BlobHash, HostName, Manifest};
 
 use super::api::Caller;
-use super::wire::{Refusal, RefusalKind};
+use super::refusal::{Refusal, RefusalKind};
 use crate::config::parse_address;
 
 /// The longest valid bearer token.

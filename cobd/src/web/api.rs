@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_types::api::{Done, FilesAnswer, LogsAnswer, LogsQuery, StatusOf, order};
 use cob_types::check_round::CheckRound;
 use cob_types::command_run::{RunId, RunOrder, StoredRun};
 use cob_types::history::HistoryEntry;
@@ -16,17 +17,16 @@ use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, PublicKey};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::adhoc::Running;
-use crate::kinds::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
+use crate::kinds::FilesQuery;
 
 use super::access::Access;
 use super::pace::Pace;
 use super::rate_limit::RateLimit;
+use super::refusal::{Refusal, RefusalKind};
 use super::slots::ConnectionPlaces;
-use super::wire::{Done, Refusal, RefusalKind, StopOne};
 
 /// The time limit of a question. The loop answers between two commits, so a second is long.
 const QUESTION: Duration = Duration::from_secs(10);
@@ -155,125 +155,37 @@ pub enum Ask {
     },
 }
 
-/// The change objects that a status lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StatusOf {
-    /// All.
-    #[default]
-    All,
-    /// Change objects with a report. The others are idle in their desired states, and are only counted.
-    Restless,
-}
-
-/// An operator's order.
+/// An operator's order to the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is described at its content")]
 pub enum Command {
-    /// Fetch and verify the bundle and manifest of this generation.
-    Prepare {
-        /// The number of the generation.
-        generation: GenerationNumber,
-        /// The hash of its manifest; absent: the generation of the depot.
-        manifest: Option<BlobHash>,
-    },
-    /// Switch to this generation.
-    Switch {
-        /// The number of the generation.
-        generation: GenerationNumber,
-        /// The hash of its manifest; absent: the generation of the depot.
-        manifest: Option<BlobHash>,
-        /// The terms.
-        how: SwitchHow,
-        /// The hosts that switch, and to which alone the switch is announced; empty: all hosts.
-        only: Vec<HostName>,
-        /// The newest generation that the author knew on any host: a newer generation invalidates the order.
-        seen: Option<GenerationNumber>,
-    },
-    /// Stop the switch: running actions are asked to end, no transition starts, then the failure policy applies. If it
-    /// is rollback, a host on which the named generation has converged rolls back too.
-    Cancel {
-        /// The generation; absent: the generation of the present switch.
-        generation: Option<GenerationNumber>,
-        /// The failure policy in place of the generation's.
-        on_failure: Option<OnFailure>,
-    },
-    /// Discard a prepared generation to which no host has switched.
-    CallOff {
-        /// The number of the generation.
-        generation: GenerationNumber,
-    },
-    /// Limit the number of concurrent transitions.
-    Limit {
-        /// The limit; absent: no limit.
-        at_most: Option<u32>,
-        /// Limit the tokens of this budget instead; without `at_most` it has as many as in the model.
-        budget: Option<CobId>,
-    },
-    /// Set the number of tokens of a budget until the next generation.
-    Budget {
-        /// The budget.
-        budget: CobId,
-        /// The number of tokens; absent: as many as in the model.
-        at_most: Option<u32>,
-    },
-    /// Roll back the last generation.
-    Rollback {
-        /// The rollback target; absent: the newest valid target.
-        generation: Option<GenerationNumber>,
-        /// Only prepare the rollback target.
-        prepare: bool,
-    },
-    /// Retry a failed change object.
-    Retry {
-        /// The change object.
-        cob: CobId,
-    },
-    /// Move change objects to their stopped states, until they are started or the next generation is activated.
-    Stop {
-        /// The change objects.
-        cobs: Vec<StopOne>,
-        /// Each starts again by itself as soon as it has stopped.
-        restart: bool,
-        /// Each starts again by itself after a reboot of this host.
-        until_boot: bool,
-    },
-    /// Start stopped change objects.
-    Start {
-        /// The change objects.
-        cobs: Vec<CobId>,
-    },
-    /// Reboot this host; all that runs on it is stopped first.
-    Reboot,
-    /// Pause: no new transition starts.
-    Pause,
-    /// Resume: transitions may start again.
-    Resume,
-    /// Mark departing change objects as departed, although they are not or their state is unknown.
-    DeclareFinal(Departing),
-    /// Fence a host that will not come back as it was: release its locks on this host.
-    Fence {
-        /// The host.
-        host: HostName,
-    },
+    Prepare(order::Prepare),
+    Switch(order::Switch),
+    Cancel(order::Cancel),
+    CallOff(order::CallOff),
+    Limit(order::Limit),
+    Budget(order::Budget),
+    Rollback(order::Rollback),
+    Retry(order::Retry),
+    Stop(order::Stop),
+    Start(order::Start),
+    Reboot(order::Reboot),
+    Pause(order::Pause),
+    Resume(order::Resume),
+    MarkDeparted(order::MarkDeparted),
+    Fence(order::Fence),
 }
 
 impl Command {
-    /// Adds the manifest to an order that names a generation by its number alone.
-    pub(crate) fn with_manifest(mut self, found: Option<BlobHash>) -> Self {
-        if let Self::Prepare { manifest, .. } | Self::Switch { manifest, .. } = &mut self {
-            *manifest = manifest.or(found);
+    /// The generation and its manifest, in an order to prepare it or to switch to it.
+    pub(crate) fn named(&mut self) -> Option<(GenerationNumber, &mut Option<BlobHash>)> {
+        if let Self::Prepare(order::Prepare { generation, manifest, .. })
+        | Self::Switch(order::Switch { generation, manifest, .. }) = self
+        {
+            return Some((*generation, manifest));
         }
-        self
+        None
     }
-}
-
-/// The change objects that are marked as departed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Departing {
-    /// A change object of any host.
-    Cob(CobId),
-    /// All awaited change objects of a host.
-    Host(HostName),
 }
 
 /// The most change objects of an order that a log line names.
@@ -291,68 +203,63 @@ impl fmt::Display for Command {
             Some(generation) => write!(f, "{word} {generation}"),
             None => f.write_str(word),
         };
+        let some_of = |f: &mut fmt::Formatter<'_>, cobs: &mut dyn ExactSizeIterator<Item = &CobId>| {
+            let more = cobs.len().saturating_sub(LOGGED);
+            cobs.take(LOGGED).try_for_each(|cob| write!(f, " {cob}"))?;
+            if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
+        };
         match self {
-            Self::Prepare { generation, .. } => write!(f, "prepare {generation}"),
-            Self::Switch { generation, how, only, .. } => {
-                write!(f, "switch {generation}")?;
-                policy(f, how.on_failure)?;
-                how.guard_ms.map_or(Ok(()), |ms| write!(f, ", guard {ms} ms"))?;
-                f.write_str(if how.now { ", now" } else { "" })?;
-                if only.is_empty() && how.alone {
+            Self::Prepare(order) => write!(f, "prepare {}", order.generation),
+            Self::Switch(order) => {
+                write!(f, "switch {}", order.generation)?;
+                policy(f, order.on_failure)?;
+                order.guard_ms.map_or(Ok(()), |ms| write!(f, ", guard {ms} ms"))?;
+                f.write_str(if order.now { ", now" } else { "" })?;
+                if order.only.is_empty() && order.alone {
                     return f.write_str(", not announced");
                 }
-                only.iter().try_for_each(|host| write!(f, ", only {host}"))
+                order.only.iter().try_for_each(|host| write!(f, ", only {host}"))
             }
-            Self::Cancel { generation, on_failure } => {
-                of(f, "cancel", *generation)?;
-                policy(f, *on_failure)
+            Self::Cancel(order) => {
+                of(f, "cancel", order.generation)?;
+                policy(f, order.on_failure)
             }
-            Self::CallOff { generation } => write!(f, "call-off {generation}"),
-            Self::Limit { at_most, budget } => {
-                match at_most {
+            Self::CallOff(order) => write!(f, "call-off {}", order.generation),
+            Self::Limit(order) => {
+                match order.at_most {
                     Some(at_most) => write!(f, "limit {at_most}")?,
                     None => f.write_str("limit none")?,
                 }
-                budget.as_ref().map_or(Ok(()), |budget| write!(f, ", budget {budget}"))
+                order.budget.as_ref().map_or(Ok(()), |budget| write!(f, ", budget {budget}"))
             }
-            Self::Budget { budget, at_most: Some(at_most) } => write!(f, "budget {budget} --at-most {at_most}"),
-            Self::Budget { budget, at_most: None } => write!(f, "budget {budget} --at-most model"),
-            Self::Rollback { generation, prepare } => {
-                of(f, "rollback", *generation)?;
-                f.write_str(if *prepare { ", prepare" } else { "" })
+            Self::Budget(order::Budget { budget, at_most, .. }) => match at_most {
+                Some(at_most) => write!(f, "budget {budget} --at-most {at_most}"),
+                None => write!(f, "budget {budget} --at-most model"),
+            },
+            Self::Rollback(order) => {
+                of(f, "rollback", order.generation)?;
+                f.write_str(if order.prepare { ", prepare" } else { "" })
             }
-            Self::Retry { cob } => write!(f, "retry {cob}"),
-            Self::Reboot => f.write_str("reboot"),
-            Self::Stop { cobs, restart, .. } => {
-                f.write_str(if *restart { "restart" } else { "stop" })?;
-                cobs.iter().take(LOGGED).try_for_each(|one| write!(f, " {}", one.cob))?;
-                if cobs.len() > LOGGED { write!(f, " and {} more", cobs.len() - LOGGED) } else { Ok(()) }
+            Self::Retry(order) => write!(f, "retry {}", order.cob),
+            Self::Reboot(_) => f.write_str("reboot"),
+            Self::Stop(order) => {
+                f.write_str(if order.restart { "restart" } else { "stop" })?;
+                some_of(f, &mut order.cobs.iter().map(|one| &one.cob))
             }
-            Self::Start { cobs } => {
+            Self::Start(order) => {
                 f.write_str("start")?;
-                cobs.iter().take(LOGGED).try_for_each(|cob| write!(f, " {cob}"))?;
-                if cobs.len() > LOGGED { write!(f, " and {} more", cobs.len() - LOGGED) } else { Ok(()) }
+                some_of(f, &mut order.cobs.iter())
             }
-            Self::Pause => f.write_str("pause"),
-            Self::Resume => f.write_str("resume"),
-            Self::DeclareFinal(Departing::Cob(cob)) => write!(f, "declare-final {cob}"),
-            Self::DeclareFinal(Departing::Host(host)) => write!(f, "declare-final {host}"),
-            Self::Fence { host } => write!(f, "fence {host}"),
+            Self::Pause(_) => f.write_str("pause"),
+            Self::Resume(_) => f.write_str("resume"),
+            Self::MarkDeparted(order::MarkDeparted { cob, host, .. }) => {
+                f.write_str("declare-final")?;
+                cob.as_ref().map_or(Ok(()), |cob| write!(f, " {cob}"))?;
+                host.as_ref().map_or(Ok(()), |host| write!(f, " {host}"))
+            }
+            Self::Fence(order) => write!(f, "fence {}", order.host),
         }
     }
-}
-
-/// The terms of a switch that differ from the generation's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SwitchHow {
-    /// The failure policy.
-    pub on_failure: Option<OnFailure>,
-    /// The time of the guard in milliseconds; zero: no guard.
-    pub guard_ms: Option<u64>,
-    /// The switch is not announced to other hosts.
-    pub alone: bool,
-    /// It does not wait for maintenance windows.
-    pub now: bool,
 }
 
 /// The source of a request, as far as the connection shows it.

@@ -5,66 +5,19 @@ use axum::extract::{Path, Query, Request, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use cob_files::Choice;
-use cob_types::{CobId, GenerationNumber};
-use serde::{Deserialize, Serialize};
+use cob_types::GenerationNumber;
+use cob_types::api::order::{ChoiceWord, Resolve, Restore};
+use cob_types::api::{Done, FilesAnswer, Order};
+use serde::Deserialize;
 
 use super::access::Who;
 use super::api::Api;
+use super::refusal::{Refusal, RefusalKind};
 use super::routes::{body, body_of, cob_id};
-use super::wire::{Done, Refusal, RefusalKind};
-use crate::kinds::{FilesAnswer, FilesQuery};
+use crate::kinds::FilesQuery;
 
 /// The longest body of `files/resolve`: it may contain a whole file.
 const MAX_EDITED: usize = 1 << 20;
-
-/// Body of `files/resolve`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ResolveOrder {
-    /// The change object.
-    pub cob: CobId,
-    /// The file; absent: all files with conflicts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Only this conflict, as `hunks` showed it (`conflict`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<String>,
-    /// A prepared generation; absent: the active generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<GenerationNumber>,
-    /// The decision.
-    pub choice: ChoiceWord,
-    /// The author of the order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub who: Option<String>,
-}
-
-/// A decision about a conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ChoiceWord {
-    /// Keep the host's text.
-    Ours,
-    /// Write the model's text.
-    Theirs,
-    /// Write this text.
-    Edited(String),
-}
-
-/// Body of `files/restore`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RestoreOrder {
-    /// The change object.
-    pub cob: CobId,
-    /// The version.
-    pub version: String,
-    /// The file.
-    pub path: String,
-    /// The author of the order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub who: Option<String>,
-}
 
 pub(super) fn routes() -> Router<Api> {
     Router::new()
@@ -73,8 +26,8 @@ pub(super) fn routes() -> Router<Api> {
         .route("/v1/files/show/{*id}", get(show))
         .route("/v1/files/hunks/{*id}", get(hunks))
         .route("/v1/files/patch/{*id}", get(patch))
-        .route("/v1/files/resolve", post(resolve))
-        .route("/v1/files/restore", post(restore))
+        .route(Resolve::PATH, post(resolve))
+        .route(Restore::PATH, post(restore))
 }
 
 type Answer = Result<Json<FilesAnswer>, Refusal>;
@@ -126,7 +79,7 @@ async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
 type Ordered = Result<Json<Done>, Refusal>;
 
 async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
-    let ResolveOrder { cob, path, conflict, generation, choice, who } = body_of(&api, request, MAX_EDITED).await?;
+    let Resolve { cob, path, conflict, generation, choice, who } = body_of(&api, request, MAX_EDITED).await?;
     let choice = match choice {
         ChoiceWord::Ours => Choice::Ours,
         ChoiceWord::Theirs => Choice::Theirs,
@@ -138,7 +91,7 @@ async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, requ
 }
 
 async fn restore(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
-    let RestoreOrder { cob, version, path, who } = body(&api, request).await?;
+    let Restore { cob, version, path, who } = body(&api, request).await?;
     let query = FilesQuery::Restore { version, path };
     let answer = api.order_files(cob, None, query, author.author(who.as_deref())).await?;
     Ok(Json(Done::new(true, answer.text)))

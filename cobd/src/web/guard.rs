@@ -14,14 +14,15 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cob_types::HostName;
+use cob_types::api::{MEANT_FOR, RefusalCode};
 use cob_types::status::KnownGenerations;
 use cob_types::trust::Role;
 
 use super::access::{Access, Proof, Token, Who};
 use super::api::{Api, Caller};
+use super::refusal::{Refusal, RefusalKind};
 use super::slots::Admission;
 use super::standing::Standing;
-use super::wire::{MEANT_FOR, Refusal, RefusalCode, RefusalKind};
 
 /// Passes an admitted request on, or answers it.
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {

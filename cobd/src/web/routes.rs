@@ -12,6 +12,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use cob_types::api::order::Check;
+use cob_types::api::{API_VERSION, Change, Done, LogsAnswer, LogsQuery, Order, RefusalCode, StatusOf, Version, Whoami};
 use cob_types::check_round::CheckRound;
 use cob_types::facts::FactsOf;
 use cob_types::outcome::OutcomeOf;
@@ -23,19 +25,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::access::Who;
-use super::api::{Api, Ask, Command, Departing, StatusOf, SwitchHow};
+use super::api::{Api, Ask, Command};
 use super::files;
 use super::guard::guard;
+use super::refusal::{Refusal, RefusalKind};
 use super::run;
 use super::serve::LongLived;
 use super::standing::Standing;
-use super::wire::{
-    API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, DepartedOrder, Done, GenerationOrder, GoOrder,
-    HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalCode, RefusalKind, RollbackOrder, StartOrder,
-    StopOrder, Version, Whoami,
-};
 use crate::blocking::beside;
-use crate::kinds::{LogsAnswer, LogsQuery};
 
 /// The longest accepted body.
 const MAX_BODY: usize = 64 << 10;
@@ -68,21 +65,21 @@ pub fn router(api: Api) -> Router {
         .route("/v1/check", get(check_round).post(check))
         .merge(files::routes())
         .merge(run::routes())
-        .route("/v1/prepare", post(prepare))
-        .route("/v1/switch", post(switch))
-        .route("/v1/rollback", post(rollback))
-        .route("/v1/retry", post(retry))
-        .route("/v1/stop", post(stop))
-        .route("/v1/start", post(start))
-        .route("/v1/reboot", post(reboot))
-        .route("/v1/pause", post(pause))
-        .route("/v1/resume", post(resume))
-        .route("/v1/fence", post(fence))
-        .route("/v1/declare-final", post(declare_final))
-        .route("/v1/cancel", post(cancel))
-        .route("/v1/call-off", post(call_off))
-        .route("/v1/limit", post(limit))
-        .route("/v1/budget", post(budget))
+        .merge(order(Command::Prepare))
+        .merge(order(Command::Switch))
+        .merge(order(Command::Rollback))
+        .merge(order(Command::Retry))
+        .merge(order(Command::Stop))
+        .merge(order(Command::Start))
+        .merge(order(Command::Reboot))
+        .merge(order(Command::Pause))
+        .merge(order(Command::Resume))
+        .merge(order(Command::Fence))
+        .merge(order(Command::MarkDeparted))
+        .merge(order(Command::Cancel))
+        .merge(order(Command::CallOff))
+        .merge(order(Command::Limit))
+        .merge(order(Command::Budget))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(api.clone(), guard))
@@ -234,7 +231,7 @@ async fn check(
     Extension(author): Extension<Who>,
     request: Request,
 ) -> Result<Json<CheckRound>, Refusal> {
-    let CheckOrder { cobs, who } = body(&api, request).await?;
+    let Check { cobs, who } = body(&api, request).await?;
     tracing::info!(who = author.author(who.as_deref()), cobs = cobs.len(), "a round of checks is asked for");
     let round = api.ask(|reply| Ask::Check { cobs, reply }).await??;
     standing_of_round(&api, round).await
@@ -325,96 +322,17 @@ async fn events(
     Ok(Sse::new(changes).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-type Answer = Result<Json<Done>, Refusal>;
-
-async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let PrepareOrder { generation, who, manifest } = body(&api, request).await?;
-    order(&api, Command::Prepare { generation, manifest }, &author, who).await
-}
-
-async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest, now } =
-        body(&api, request).await?;
-    // A switch for some hosts is not announced to others.
-    let how = SwitchHow { on_failure, guard_ms, alone: alone || !only.is_empty(), now };
-    order(&api, Command::Switch { generation, manifest, how, only, seen }, &author, who).await
-}
-
-async fn cancel(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let CancelOrder { generation, on_failure, who } = body(&api, request).await?;
-    order(&api, Command::Cancel { generation, on_failure }, &author, who).await
-}
-
-async fn call_off(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GenerationOrder { generation, who } = body(&api, request).await?;
-    order(&api, Command::CallOff { generation }, &author, who).await
-}
-
-async fn limit(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let LimitOrder { at_most, budget, who } = body(&api, request).await?;
-    order(&api, Command::Limit { at_most, budget }, &author, who).await
-}
-
-async fn budget(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let BudgetOrder { budget, at_most, who } = body(&api, request).await?;
-    order(&api, Command::Budget { budget, at_most }, &author, who).await
-}
-
-async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let RollbackOrder { generation, prepare, who } = body(&api, request).await?;
-    order(&api, Command::Rollback { generation, prepare }, &author, who).await
-}
-
-async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let CobOrder { cob, who } = body(&api, request).await?;
-    order(&api, Command::Retry { cob }, &author, who).await
-}
-
-async fn stop(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let StopOrder { cobs, restart, until_boot, who } = body(&api, request).await?;
-    order(&api, Command::Stop { cobs, restart, until_boot }, &author, who).await
-}
-
-async fn reboot(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let PlainOrder { who } = body(&api, request).await?;
-    order(&api, Command::Reboot, &author, who).await
-}
-
-async fn start(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let StartOrder { cobs, who } = body(&api, request).await?;
-    order(&api, Command::Start { cobs }, &author, who).await
-}
-
-async fn pause(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let PlainOrder { who } = body(&api, request).await?;
-    order(&api, Command::Pause, &author, who).await
-}
-
-async fn resume(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let PlainOrder { who } = body(&api, request).await?;
-    order(&api, Command::Resume, &author, who).await
-}
-
-async fn fence(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let HostOrder { host, who } = body(&api, request).await?;
-    order(&api, Command::Fence { host }, &author, who).await
-}
-
-async fn declare_final(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let DepartedOrder { cob, host, who } = body(&api, request).await?;
-    let departing = match (cob, host) {
-        (Some(cob), None) => Departing::Cob(cob),
-        (None, Some(host)) => Departing::Host(host),
-        (Some(_), Some(_)) | (None, None) => {
-            let what = "the body must name a change object or a host";
-            return Err(Refusal::new(RefusalKind::Invalid, what, "`cob` or `host`, and not both"));
+/// The route of an order, which becomes this command of the loop.
+fn order<T: Order>(command: fn(T) -> Command) -> Router<Api> {
+    let answer = async move |State(api): State<Api>, Extension(author): Extension<Who>, request: Request| {
+        let mut order: T = body(&api, request).await?;
+        if let Some((what, hint)) = order.contradiction() {
+            return Err(Refusal::new(RefusalKind::Invalid, what, hint));
         }
+        let who = author.author(order.who().take().as_deref());
+        Ok::<Json<Done>, Refusal>(Json(api.order(command(order), who).await?))
     };
-    order(&api, Command::DeclareFinal(departing), &author, who).await
-}
-
-async fn order(api: &Api, order: Command, author: &Who, who: Option<String>) -> Answer {
-    Ok(Json(api.order(order, author.author(who.as_deref())).await?))
+    Router::new().route(T::PATH, post(answer))
 }
 
 async fn unknown_path(uri: Uri) -> Refusal {

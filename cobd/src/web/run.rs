@@ -13,10 +13,10 @@ use futures_util::stream;
 
 use super::access::{Proof, Who};
 use super::api::{Api, Ask};
+use super::refusal::{Refusal, RefusalKind};
 use super::routes::body;
 use super::serve::LongLived;
 use super::standing::Standing;
-use super::wire::{Refusal, RefusalKind};
 
 /// The interval of comments during a silent command: both ends notice a dead link.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::access::{Access, Token};
 use super::api::Caller;
-use super::wire::Refusal;
+use super::refusal::Refusal;
 
 /// The caller of a connection and its request; clones share the state.
 #[derive(Debug, Clone)]

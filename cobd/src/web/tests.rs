@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cob_types::api::{Done, LogsAnswer, MEANT_FOR, StatusOf, SwitchHow, order};
 use cob_types::check_round::CheckRound;
 use cob_types::history::HistoryEntry;
 use cob_types::status::{HostStatus, PeerStatus};
@@ -11,10 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
-use super::{
-    Access, Api, Ask, Command, Departing, Done, LogsAnswer, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf,
-    SwitchHow, UnixServer, serve_connection,
-};
+use super::{Access, Api, Ask, Command, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
 
 /// The time limit for immediate answers.
 const SOON: Duration = Duration::from_secs(10);
@@ -102,7 +100,7 @@ pub(super) fn fake() -> Fake {
                     drop(reply.send((round == 7).then(|| (told, watch::channel(false).1))));
                 }
                 Ask::Files { cob, query, who, reply, .. } => {
-                    let answer = crate::kinds::FilesAnswer {
+                    let answer = cob_types::api::FilesAnswer {
                         text: format!("{cob} {query:?}{}", who.map(|who| format!(" by {who}")).unwrap_or_default()),
                         ..Default::default()
                     };
@@ -110,21 +108,21 @@ pub(super) fn fake() -> Fake {
                 }
                 Ask::Order { order, who, reply } => {
                     let answer = match &order {
-                        Command::Pause => Ok(Done::new(!std::mem::replace(&mut paused, true), "paused".to_owned())),
-                        Command::Prepare { .. } => Err(Refusal::new(RefusalKind::NotFound, "no generation 9", "wait")),
-                        Command::Switch { .. }
-                        | Command::Rollback { .. }
-                        | Command::Retry { .. }
-                        | Command::Stop { .. }
-                        | Command::Start { .. }
-                        | Command::Reboot
-                        | Command::Resume
-                        | Command::Cancel { .. }
-                        | Command::CallOff { .. }
-                        | Command::Limit { .. }
-                        | Command::Budget { .. }
-                        | Command::DeclareFinal { .. }
-                        | Command::Fence { .. } => Ok(Done::new(true, String::new())),
+                        Command::Pause(_) => Ok(Done::new(!std::mem::replace(&mut paused, true), "paused".to_owned())),
+                        Command::Prepare(_) => Err(Refusal::new(RefusalKind::NotFound, "no generation 9", "wait")),
+                        Command::Switch(_)
+                        | Command::Rollback(_)
+                        | Command::Retry(_)
+                        | Command::Stop(_)
+                        | Command::Start(_)
+                        | Command::Reboot(_)
+                        | Command::Resume(_)
+                        | Command::Cancel(_)
+                        | Command::CallOff(_)
+                        | Command::Limit(_)
+                        | Command::Budget(_)
+                        | Command::MarkDeparted(_)
+                        | Command::Fence(_) => Ok(Done::new(true, String::new())),
                     };
                     told.send((order, who)).await.expect("the test listens");
                     drop(reply.send(answer));
@@ -281,23 +279,26 @@ async fn orders_reach_the_loop_with_their_author() {
     assert_eq!(
         seen,
         [
-            (Command::Pause, format!("{me}, for \"ann\"")),
-            (Command::Pause, me.clone()),
+            (Command::Pause(order::Pause { who: None }), format!("{me}, for \"ann\"")),
+            (Command::Pause(order::Pause { who: None }), me.clone()),
+            (Command::Switch(order::Switch::new(GenerationNumber(8), SwitchHow::default())), me.clone()),
+            (Command::Retry(order::Retry { cob: CobId::new("n1/a/b").expect("an id"), who: None }), me.clone()),
+            (Command::Fence(order::Fence { host: HostName::new("n2").expect("a name"), who: None }), me.clone()),
             (
-                Command::Switch {
-                    generation: GenerationNumber(8),
-                    manifest: None,
-                    how: SwitchHow::default(),
-                    only: Vec::new(),
-                    seen: None
-                },
+                Command::MarkDeparted(order::MarkDeparted {
+                    cob: CobId::new("n2/old").ok(),
+                    ..order::MarkDeparted::default()
+                }),
                 me.clone()
             ),
-            (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
-            (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
-            (Command::DeclareFinal(Departing::Cob(CobId::new("n2/old").expect("an id"))), me.clone()),
-            (Command::DeclareFinal(Departing::Host(HostName::new("n2").expect("a name"))), me.clone()),
-            (Command::Prepare { generation: GenerationNumber(9), manifest: None }, me),
+            (
+                Command::MarkDeparted(order::MarkDeparted {
+                    host: HostName::new("n2").ok(),
+                    ..order::MarkDeparted::default()
+                }),
+                me.clone()
+            ),
+            (Command::Prepare(order::Prepare { generation: GenerationNumber(9), who: None, manifest: None }), me),
         ]
     );
 }
@@ -463,7 +464,7 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
     use cob_types::switch::OnFailure;
 
     let generation = GenerationNumber(7);
-    let switch = |how, only| Command::Switch { generation, manifest: None, how, only, seen: None };
+    let switch = |how, only| Command::Switch(order::Switch { only, ..order::Switch::new(generation, how) });
     let name = |text: &str| HostName::new(text).expect("a name");
     let how = |alone| SwitchHow { on_failure: Some(OnFailure::Rollback), guard_ms: Some(5000), alone, now: false };
     let web = || CobId::new("n1/budget/web").expect("id");
@@ -475,13 +476,22 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
             "switch 7, on failure rollback, guard 5000 ms, only n1, only n2",
         ),
         (switch(how(true), Vec::new()), "switch 7, on failure rollback, guard 5000 ms, not announced"),
-        (Command::Cancel { generation: None, on_failure: Some(OnFailure::Hold) }, "cancel, on failure hold"),
-        (Command::Rollback { generation: Some(generation), prepare: false }, "rollback 7"),
-        (Command::Rollback { generation: None, prepare: true }, "rollback, prepare"),
-        (Command::Limit { at_most: None, budget: None }, "limit none"),
-        (Command::Limit { at_most: Some(2), budget }, "limit 2, budget n1/budget/web"),
-        (Command::Budget { budget: web(), at_most: Some(3) }, "budget n1/budget/web --at-most 3"),
-        (Command::Budget { budget: web(), at_most: None }, "budget n1/budget/web --at-most model"),
+        (
+            Command::Cancel(order::Cancel { on_failure: Some(OnFailure::Hold), ..order::Cancel::default() }),
+            "cancel, on failure hold",
+        ),
+        (Command::Rollback(order::Rollback { generation: Some(generation), prepare: false, who: None }), "rollback 7"),
+        (Command::Rollback(order::Rollback { generation: None, prepare: true, who: None }), "rollback, prepare"),
+        (Command::Limit(order::Limit { at_most: None, budget: None, who: None }), "limit none"),
+        (Command::Limit(order::Limit { at_most: Some(2), budget, who: None }), "limit 2, budget n1/budget/web"),
+        (
+            Command::Budget(order::Budget { budget: web(), at_most: Some(3), who: None }),
+            "budget n1/budget/web --at-most 3",
+        ),
+        (
+            Command::Budget(order::Budget { budget: web(), at_most: None, who: None }),
+            "budget n1/budget/web --at-most model",
+        ),
     ] {
         assert_eq!(order.to_string(), words);
     }
@@ -490,7 +500,8 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
 /// An order is recorded before it starts, so an impossible order is refused by a question first.
 #[tokio::test]
 async fn an_order_about_files_that_are_not_there_is_no_order() {
-    use crate::kinds::{FilesAnswer, FilesQuery};
+    use crate::kinds::FilesQuery;
+    use cob_types::api::FilesAnswer;
 
     let (tx, mut asked) = mpsc::channel(1);
     let api = Api::new(tx, host_status().name);

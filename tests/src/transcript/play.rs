@@ -331,7 +331,7 @@ fn read_order(text: &str) -> Result<Order, String> {
         ["limit", "none"] => Ok(Order::Limit(None)),
         ["limit", k] => Ok(Order::Limit(Some(k.parse().map_err(|_| format!("{k:?} is no number"))?))),
         ["retry", cob] => Ok(Order::Retry(CobId::new(cob).map_err(|e| e.to_string())?)),
-        ["declare-final", cob] => Ok(Order::MarkRemoved(CobId::new(cob).map_err(|e| e.to_string())?)),
+        ["declare-final", cob] => Ok(Order::MarkDeparted(CobId::new(cob).map_err(|e| e.to_string())?)),
         ["fence", host] => Ok(Order::Fence(read_host(host)?)),
         ["let-lapse", hosts @ ..] => {
             Ok(Order::InvalidateGrants(hosts.iter().map(|h| read_host(h)).collect::<Result<_, _>>()?))

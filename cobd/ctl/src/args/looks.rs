@@ -172,7 +172,7 @@ pub struct LogsArgs {
 }
 
 fn lines(text: &str) -> Result<usize, String> {
-    let most = cobd::web::LogsQuery::MAX_LINES;
+    let most = cob_types::api::LogsQuery::MAX_LINES;
     let lines = text.parse().ok().filter(|n| *n <= most);
     lines.ok_or_else(|| format!("{text:?} is not a number of lines up to {most}"))
 }

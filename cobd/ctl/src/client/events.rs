@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use cob_types::api::Change;
 use cob_types::command_run::RunEvent;
 use cob_types::status::HostStatus;
-use cobd::web::Change;
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;

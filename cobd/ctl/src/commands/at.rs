@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cobd::web::StatusOf;
+use cob_types::api::StatusOf;
 use serde_json::json;
 
 use super::Context;

@@ -2,11 +2,10 @@
 //!
 //! Each order goes to every daemon, which answers with its change once that is durable. A repeated order has no effect.
 
+use cob_types::api::{Done, Order, StatusOf, order};
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::{BudgetOrder, CancelOrder, Done, GenerationOrder, LimitOrder, StatusOf};
-use serde::Serialize;
 
 use super::orders::{patiently, to_all, to_everybody};
 use super::{Context, leaving};
@@ -29,9 +28,9 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
             (under_way(&all), Some(leave))
         }
     };
-    let order = CancelOrder { generation, on_failure: on_failure.map(Into::into), who: context.client.who() };
+    let order = order::Cancel { generation, on_failure: on_failure.map(Into::into), who: None };
     let words = ("cancelled", "no switch to cancel");
-    to_everybody(context, screen, "/v1/cancel", &order, words, leave).await
+    to_everybody(context, screen, &order, words, leave).await
 }
 
 /// The generation to which a host is being switched.
@@ -45,9 +44,9 @@ fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
 }
 
 pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> Result<Exit, Failure> {
-    let order = GenerationOrder { generation: context.generation(args.generation)?, who: context.client.who() };
+    let order = order::CallOff { generation: context.generation(args.generation)?, who: None };
     let words = ("discarded", "no such prepared generation");
-    to_all(context, screen, &context.targets.all, "/v1/call-off", &order, words).await
+    to_all(context, screen, &context.targets.all, &order, words).await
 }
 
 pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitArgs) -> Result<Exit, Failure> {
@@ -55,10 +54,10 @@ pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitAr
     if let Some(name) = &args.budget {
         return limit_budget(context, screen, name, at_most).await;
     }
-    let order = LimitOrder { at_most, budget: None, who: context.client.who() };
+    let order = order::Limit { at_most, budget: None, who: None };
     let words = ("limited", "unchanged");
     let words = if at_most.is_none() { ("not limited any more", "was not limited") } else { words };
-    to_all(context, screen, &context.targets.all, "/v1/limit", &order, words).await
+    to_all(context, screen, &context.targets.all, &order, words).await
 }
 
 async fn limit_budget(
@@ -69,16 +68,16 @@ async fn limit_budget(
 ) -> Result<Exit, Failure> {
     let budget = find_budget(context, name).await?;
     let host = budget.host();
-    let order = LimitOrder { at_most, budget: Some(budget), who: context.client.who() };
-    order_budget(context, screen, &host, "/v1/limit", &order).await
+    let order = order::Limit { at_most, budget: Some(budget), who: None };
+    order_budget(context, screen, &host, &order).await
 }
 
 pub(super) async fn budget(context: &Context, screen: &mut Screen, args: &BudgetArgs) -> Result<Exit, Failure> {
     let AtMost(at_most) = args.at_most;
     let budget = find_budget(context, &args.name).await?;
     let host = budget.host();
-    let order = BudgetOrder { budget, at_most, who: context.client.who() };
-    order_budget(context, screen, &host, "/v1/budget", &order).await
+    let order = order::Budget { budget, at_most, who: None };
+    order_budget(context, screen, &host, &order).await
 }
 
 async fn find_budget(context: &Context, name: &str) -> Result<CobId, Failure> {
@@ -89,15 +88,14 @@ async fn find_budget(context: &Context, name: &str) -> Result<CobId, Failure> {
 }
 
 /// Sends an order about a budget to its host, and prints the host's answer.
-async fn order_budget<B: Serialize>(
+async fn order_budget<O: Order>(
     context: &Context,
     screen: &mut Screen,
     host: &HostName,
-    path: &str,
-    order: &B,
+    order: &O,
 ) -> Result<Exit, Failure> {
     let target = context.locate(host).await?;
-    let asked = context.client.order(&target.endpoint, path, order);
+    let asked = context.client.order(&target.endpoint, order);
     let done: Done = patiently(context, screen, &target, asked).await?;
     match context.json {
         true => screen.json(&done)?,

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cob_types::api::order;
 use cob_types::check_round::CheckRound;
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::CheckOrder;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Context;
@@ -117,8 +117,8 @@ async fn round(
     progress: &Progress,
 ) -> Result<CheckRound, AskError> {
     let cobs = target.name.as_ref().and_then(|name| wanted.get(name)).cloned().unwrap_or_default();
-    let order = CheckOrder { cobs, who: client.who() };
-    let begun = client.post(&target.endpoint, "/v1/check", &order, client.timeout().max(BEGIN));
+    let order = order::Check { cobs, who: None };
+    let begun = client.order_within(&target.endpoint, &order, client.timeout().max(BEGIN));
     let mut told = not_silently(client, target, progress, begun).await?;
     progress.asked.fetch_add(told.asked, Ordering::Relaxed);
     let mut looked = 0;

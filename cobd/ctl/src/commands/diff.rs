@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cob_types::api::{FilesAnswer, StatusOf};
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::{FilesAnswer, StatusOf};
 use serde::Serialize;
 
 use super::Context;

@@ -1,10 +1,10 @@
 //! `cobctl trust doctor`: finds why two hosts do not trust each other.
 
+use cob_types::api::StatusOf;
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::{ClusterStatus, HostStatus, Unheard};
 use cob_types::words::{count, join};
 use cob_types::{HostName, Manifest, PublicKey};
-use cobd::web::StatusOf;
 use serde::Serialize;
 
 use super::Context;

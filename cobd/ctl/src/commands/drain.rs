@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_types::api::{Done, StatusOf, order};
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
 use cob_types::{CobId, HostName};
-use cobd::web::{Done, PlainOrder, StatusOf, StopOne, StopOrder};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -222,16 +222,16 @@ impl Course<'_> {
     }
 
     async fn order(&self, context: &Context, targets: &[Target]) -> Vec<(Target, Result<Done, AskError>)> {
-        let (client, who) = (context.client.clone(), context.client.who());
+        let client = context.client.clone();
         let told = gather::each(targets, |target| {
-            let (client, who) = (client.clone(), who.clone());
+            let client = client.clone();
             let cobs = self.cobs.get(&target.stand_in()).into_iter().flatten();
-            let ones: Vec<StopOne> = cobs.map(|cob| StopOne { cob: cob.clone(), with: None }).collect();
+            let ones: Vec<order::StopOne> = cobs.map(|cob| order::StopOne { cob: cob.clone(), with: None }).collect();
             async move {
                 if ones.is_empty() {
                     return Ok(Done::new(false, "no service runs there".to_owned()));
                 }
-                let order = StopOrder { cobs: ones, restart: false, until_boot: true, who };
+                let order = order::Stop { cobs: ones, restart: false, until_boot: true, who: None };
                 tell(&client, &target, Operation::Stop, order).await
             }
         });
@@ -259,10 +259,10 @@ impl Course<'_> {
         targets: &[Target],
         done: &mut [Drained],
     ) -> std::io::Result<()> {
-        let (client, who) = (context.client.clone(), context.client.who());
+        let client = context.client.clone();
         let told = gather::each(targets, |target| {
-            let (client, order) = (client.clone(), PlainOrder { who: who.clone() });
-            async move { client.order(&target.endpoint, "/v1/reboot", &order).await }
+            let client = client.clone();
+            async move { client.order(&target.endpoint, &order::Reboot { who: None }).await }
         });
         for ((_, answer), host) in told.await.into_iter().zip(done) {
             match answer {

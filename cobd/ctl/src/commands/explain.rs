@@ -5,9 +5,9 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, InvalidGrant, Phase, WindowWait};
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::StatusOf;
 use serde::Serialize;
 
 use super::near::near;

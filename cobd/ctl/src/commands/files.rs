@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cob_types::CobId;
-use cobd::web::{ChoiceWord, CobOrder, Done, FilesAnswer, ResolveOrder, RestoreOrder};
+use cob_types::api::{Done, FilesAnswer, order};
 use tempfile::NamedTempFile;
 
 use super::Context;
@@ -27,12 +27,12 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
     let done = if args.edit {
         edited(context, screen, &target, args).await?
     } else {
-        let choice = if args.ours { ChoiceWord::Ours } else { ChoiceWord::Theirs };
+        let choice = if args.ours { order::ChoiceWord::Ours } else { order::ChoiceWord::Theirs };
         decide(context, screen, &target, args, args.path.clone(), None, choice).await?
     };
     // A change object that has failed because of the conflict tries again.
-    let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
-    let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
+    let again = order::Retry { cob: args.cob.clone(), who: None };
+    let asked = context.client.order(&target.endpoint, &again);
     match patiently(context, screen, &target, asked).await {
         // A change object that is new in that generation can't be retried yet.
         Err(error) if args.generation.is_some() && error.is_not_found() => {}
@@ -58,7 +58,8 @@ async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &
     match edit(&editor, file.path()) {
         Ok(text) => {
             let path = answer.path.or_else(|| args.path.clone());
-            let decided = decide(context, screen, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await;
+            let decided =
+                decide(context, screen, target, args, path, answer.conflict, order::ChoiceWord::Edited(text)).await;
             // The decided conflict may not exist any more.
             decided.map_err(|failure| {
                 let then = |_: &str| "look at the new conflict, and reuse the fitting parts of your edit".to_owned();
@@ -79,11 +80,11 @@ async fn decide(
     args: &ResolveArgs,
     path: Option<String>,
     conflict: Option<String>,
-    choice: ChoiceWord,
+    choice: order::ChoiceWord,
 ) -> Result<Done, Failure> {
     let (cob, generation) = (args.cob.clone(), args.generation.map(|named| context.generation(named)).transpose()?);
-    let order = ResolveOrder { cob, path, conflict, generation, choice, who: context.client.who() };
-    let asked = context.client.order(&target.endpoint, "/v1/files/resolve", &order);
+    let order = order::Resolve { cob, path, conflict, generation, choice, who: None };
+    let asked = context.client.order(&target.endpoint, &order);
     match patiently(context, screen, target, asked).await {
         Ok(done) => Ok(done),
         // The host does not yet have a change object of a later generation.
@@ -131,8 +132,8 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
         FilesCommand::Restore { cob, version, path } => {
             let target = context.locate(&cob.host()).await?;
             let (version, path) = (version.clone(), path.clone());
-            let order = RestoreOrder { cob: cob.clone(), version, path, who: context.client.who() };
-            let asked = context.client.order(&target.endpoint, "/v1/files/restore", &order);
+            let order = order::Restore { cob: cob.clone(), version, path, who: None };
+            let asked = context.client.order(&target.endpoint, &order);
             let done = match patiently(context, screen, &target, asked).await {
                 Ok(done) => done,
                 Err(error) => return Err(context.refused_of(cob, error).await),

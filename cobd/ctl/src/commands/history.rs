@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use cob_types::api::StatusOf;
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::StatusOf;
 
 use super::forecast::Beside;
 use super::{Context, leaving};

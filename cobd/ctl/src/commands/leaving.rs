@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::StatusOf;
 
 use super::Context;
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cobd::web::LogsAnswer;
+use cob_types::api::LogsAnswer;
 use serde::Serialize;
 
 use super::Context;

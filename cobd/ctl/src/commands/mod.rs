@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use cob_depot::GenerationName;
+use cob_types::api::StatusOf;
 use cob_types::status::HostStatus;
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::StatusOf;
 
 use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
 use crate::client::{AskError, Client};

@@ -7,8 +7,8 @@ use std::io::{self, BufRead, IsTerminal};
 use std::time::Duration;
 
 use cob_types::HostName;
+use cob_types::api::{Done, Order, StatusOf, order};
 use cob_types::status::{ClusterStatus, HostStatus, SwitchWait};
-use cobd::web::{DepartedOrder, Done, HostOrder, PlainOrder, StatusOf};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -60,15 +60,13 @@ impl<T> Answer<T> {
 }
 
 pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
-    let order = PlainOrder { who: context.client.who() };
     let words = ("paused: running transitions finish, no new transitions start", "was paused already");
-    to_everybody(context, screen, "/v1/pause", &order, words, None).await
+    to_everybody(context, screen, &order::Pause { who: None }, words, None).await
 }
 
 pub(super) async fn resume(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
-    let order = PlainOrder { who: context.client.who() };
     let words = ("resumed", "was not paused");
-    to_everybody(context, screen, "/v1/resume", &order, words, None).await
+    to_everybody(context, screen, &order::Resume { who: None }, words, None).await
 }
 
 pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> Result<Exit, Failure> {
@@ -83,9 +81,9 @@ pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceAr
         confirm(screen, host.as_str(), &format!("Is {host} certainly off? Type its name to fence it:"), "fenced")?;
     }
     let others: Vec<Target> = context.targets.all.iter().filter(|t| t.name.as_ref() != Some(host)).cloned().collect();
-    let order = HostOrder { host: host.clone(), who: context.client.who() };
+    let order = order::Fence { host: host.clone(), who: None };
     let words = ("its locks are released", "it had no locks, or was fenced already");
-    to_all(context, screen, &others, "/v1/fence", &order, words).await
+    to_all(context, screen, &others, &order, words).await
 }
 
 pub(super) async fn declare_final(
@@ -142,9 +140,9 @@ pub(super) async fn declare_final(
         Which::Cob(cob) => (Some(cob), None),
         Which::Host(host) => (None, Some(host)),
     };
-    let order = DepartedOrder { cob, host, who: context.client.who() };
+    let order = order::MarkDeparted { cob, host, who: None };
     let words = ("counts as departed", "did not wait for it");
-    to_all(context, screen, &waiting, "/v1/declare-final", &order, words).await
+    to_all(context, screen, &waiting, &order, words).await
 }
 
 /// Lists the grants that a fence releases, as far as the reachable hosts know.
@@ -202,11 +200,10 @@ fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Resul
 
 /// Sends an order to all hosts and to removed hosts, and prints the answers. If the removed hosts are not known, it
 /// searches them without delaying the order.
-pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
+pub(super) async fn to_everybody<O: Order>(
     context: &Context,
     screen: &mut Screen,
-    path: &'static str,
-    order: &B,
+    order: &O,
     words: (&str, &str),
     leave: Option<Vec<Target>>,
 ) -> Result<Exit, Failure> {
@@ -219,37 +216,35 @@ pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
         Ok::<_, Failure>(found.into_iter().map(|(target, _)| target).collect())
     };
     let (answers, leave) =
-        tokio::join!(give(context, screen, &context.client, &context.targets.all, path, order, words), found);
+        tokio::join!(give(context, screen, &context.client, &context.targets.all, order, words), found);
     let (mut answers, leave): (Vec<_>, Vec<Target>) = (answers?, leave?);
     // A later generation may have given the address of a removed host to another host.
     let client = context.client.clone().meaning(&leave);
-    answers.extend(give(context, screen, &client, &leave, path, order, words).await?);
+    answers.extend(give(context, screen, &client, &leave, order, words).await?);
     finish(context, screen, answers)
 }
 
 /// Sends an order to each target, and prints the answers.
-pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
+pub(super) async fn to_all<O: Order>(
     context: &Context,
     screen: &mut Screen,
     targets: &[Target],
-    path: &'static str,
-    order: &B,
+    order: &O,
     words: (&str, &str),
 ) -> Result<Exit, Failure> {
-    let answers = give(context, screen, &context.client, targets, path, order, words).await?;
+    let answers = give(context, screen, &context.client, targets, order, words).await?;
     finish(context, screen, answers)
 }
 
 /// As [`to_all`], for a command that prints its own answer afterwards: with `--json` it prints the hosts' answers only
 /// if no host has accepted the order, or a host refuses. Returns the exit status, and whether a host has accepted it.
-pub(super) async fn to_all_first<B: Serialize + Clone + Send + Sync + 'static>(
+pub(super) async fn to_all_first<O: Order>(
     context: &Context,
     screen: &mut Screen,
-    path: &'static str,
-    order: &B,
+    order: &O,
     words: (&str, &str),
 ) -> Result<(Exit, bool), Failure> {
-    let answers = give(context, screen, &context.client, &context.targets.all, path, order, words).await?;
+    let answers = give(context, screen, &context.client, &context.targets.all, order, words).await?;
     let is_taken = answers.iter().any(|(_, answer)| answer.is_ok());
     let ended = exit(answers.iter().map(|(_, answer)| answer));
     if ended == Exit::No || !is_taken {
@@ -263,13 +258,12 @@ type Answered = (Target, Result<Done, AskError>);
 
 /// Sends an order to each target, and prints the answers as they arrive. An order may take longer than a query: after
 /// the timeout of a query, the awaited hosts are reported.
-async fn give<B: Serialize + Clone + Send + Sync + 'static>(
+async fn give<O: Order>(
     context: &Context,
     screen: &mut Screen,
     client: &Client,
     targets: &[Target],
-    path: &'static str,
-    order: &B,
+    order: &O,
     words: (&str, &str),
 ) -> Result<Vec<Answered>, Failure> {
     let (tell, mut heard) = mpsc::channel(targets.len().max(1));
@@ -277,7 +271,7 @@ async fn give<B: Serialize + Clone + Send + Sync + 'static>(
     let asked = gather::each(&places, |(at, target)| {
         let (client, order, tell) = (client.clone(), order.clone(), tell.clone());
         async move {
-            let answer = client.order(&target.endpoint, path, &order).await;
+            let answer = client.order(&target.endpoint, &order).await;
             // Without a receiver the answer is no longer needed.
             let _ = tell.send((at, (target, answer))).await;
         }

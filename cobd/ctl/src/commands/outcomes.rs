@@ -4,11 +4,11 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_types::api::StatusOf;
 use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::outcome::{Ended, HostOutcome, OutcomeOf, SwitchOutcome, of_host, together};
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::StatusOf;
 use serde::Serialize;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};

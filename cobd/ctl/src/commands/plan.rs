@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cob_types::api::StatusOf;
 use cob_types::maintenance::SharedWindows;
 use cob_types::status::{ClusterStatus, HostStatus, Stopped, WindowWait};
 use cob_types::{CobId, Generation, GenerationNumber, HostName, StateName};
-use cobd::web::StatusOf;
 use cobgen::cli::painted;
 use cobgen::forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
 use cobgen::generation::NoOrder;

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cob_types::api::{Done, StatusOf, order};
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::{CobOrder, Done, StatusOf};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -248,17 +248,17 @@ async fn order(
     targets: &BTreeMap<HostName, Target>,
     cobs: &[CobId],
 ) -> Vec<RetryResult> {
-    let (client, who) = (context.client.clone(), context.client.who());
+    let client = context.client.clone();
     let of_host = |host: &HostName| cobs.iter().filter(|cob| cob.host_str() == host.as_str()).cloned().collect();
     let hosts: Vec<(Target, Vec<CobId>)> = targets.iter().map(|(host, t)| (t.clone(), of_host(host))).collect();
     let silent: Arc<Mutex<BTreeSet<HostName>>> = Arc::new(Mutex::new(targets.keys().cloned().collect()));
     let asked = gather::each(&hosts, |(target, cobs)| {
-        let (client, who, silent) = (client.clone(), who.clone(), Arc::clone(&silent));
+        let (client, silent) = (client.clone(), Arc::clone(&silent));
         async move {
             let mut told = Vec::new();
             for cob in cobs {
-                let order = CobOrder { cob: cob.clone(), who: who.clone() };
-                told.push(RetryResult::new(cob, client.order(&target.endpoint, "/v1/retry", &order).await));
+                let order = order::Retry { cob: cob.clone(), who: None };
+                told.push(RetryResult::new(cob, client.order(&target.endpoint, &order).await));
             }
             silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&target.stand_in());
             told

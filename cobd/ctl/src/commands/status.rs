@@ -2,7 +2,7 @@
 
 use cob_depot::tokens;
 use cob_types::CobId;
-use cobd::web::StatusOf;
+use cob_types::api::StatusOf;
 
 use super::near::near;
 use super::view::{self, Shown};

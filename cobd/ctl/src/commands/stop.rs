@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_types::api::{Done, StatusOf, order};
 use cob_types::status::{ClusterStatus, HostStatus, Stopped};
 use cob_types::{CobId, HostName};
-use cobd::web::{Done, StartOrder, StatusOf, StopOne, StopOrder};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -35,10 +35,6 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    fn path(self) -> &'static str {
-        if self == Self::Start { "/v1/start" } else { "/v1/stop" }
-    }
-
     /// What is the case when it has been done.
     fn done(self) -> &'static str {
         match self {
@@ -69,7 +65,7 @@ impl Operation {
 struct Report {
     /// What is to be done with them.
     operation: &'static str,
-    cobs: Vec<StopOne>,
+    cobs: Vec<order::StopOne>,
     #[serde(flatten)]
     answers: Answers<Done>,
     /// What came of it, if that was waited for.
@@ -165,8 +161,8 @@ impl Report {
     }
 }
 
-fn ones(meant: &Meant) -> Vec<StopOne> {
-    meant.iter().map(|(cob, with)| StopOne { cob: cob.clone(), with: with.clone() }).collect()
+fn ones(meant: &Meant) -> Vec<order::StopOne> {
+    meant.iter().map(|(cob, with)| order::StopOne { cob: cob.clone(), with: with.clone() }).collect()
 }
 
 /// Says what is stopped or started besides what was named.
@@ -181,12 +177,12 @@ fn say_along(context: &Context, screen: &mut Screen, meant: &Meant, op: Operatio
 
 /// Gives each host its part of the order.
 async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> {
-    let mut by_host: BTreeMap<HostName, Vec<StopOne>> = BTreeMap::new();
+    let mut by_host: BTreeMap<HostName, Vec<order::StopOne>> = BTreeMap::new();
     for one in ones(meant) {
         by_host.entry(one.cob.host()).or_default().push(one);
     }
     let mut hosts = Vec::new();
-    let mut parts: Vec<(Target, Vec<StopOne>)> = Vec::new();
+    let mut parts: Vec<(Target, Vec<order::StopOne>)> = Vec::new();
     for (host, cobs) in by_host {
         match context.locate(&host).await {
             Ok(target) => parts.push((target, cobs)),
@@ -199,11 +195,11 @@ async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> 
             }),
         }
     }
-    let (client, who) = (context.client.clone(), context.client.who());
+    let client = context.client.clone();
     let asked = gather::each(&parts, |(target, cobs)| {
-        let (client, who) = (client.clone(), who.clone());
+        let client = client.clone();
         async move {
-            let order = StopOrder { cobs, restart: op == Operation::Restart, until_boot: false, who };
+            let order = order::Stop { cobs, restart: op == Operation::Restart, until_boot: false, who: None };
             let answer = tell(&client, &target, op, order).await;
             Answer::new(&target, answer)
         }
@@ -214,16 +210,20 @@ async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> 
 }
 
 /// Tells a host, in as many parts as the length of a body asks for. The first that is refused is the last.
-pub(super) async fn tell(client: &Client, target: &Target, op: Operation, whole: StopOrder) -> Result<Done, AskError> {
-    let StopOrder { cobs, restart, until_boot, who } = whole;
-    let (mut answers, all) = (Vec::new(), cobs.len());
-    for part in cobs.chunks(PART) {
+pub(super) async fn tell(
+    client: &Client,
+    target: &Target,
+    op: Operation,
+    whole: order::Stop,
+) -> Result<Done, AskError> {
+    let (mut answers, all) = (Vec::new(), whole.cobs.len());
+    for part in whole.cobs.chunks(PART) {
         let answer: Done = if op == Operation::Start {
-            let order = StartOrder { cobs: part.iter().map(|one| one.cob.clone()).collect(), who: who.clone() };
-            client.order(&target.endpoint, op.path(), &order).await?
+            let cobs = part.iter().map(|one| one.cob.clone()).collect();
+            client.order(&target.endpoint, &order::Start { cobs, who: None }).await?
         } else {
-            let order = StopOrder { cobs: part.to_vec(), restart, until_boot, who: who.clone() };
-            client.order(&target.endpoint, op.path(), &order).await?
+            let (cobs, restart, until_boot) = (part.to_vec(), whole.restart, whole.until_boot);
+            client.order(&target.endpoint, &order::Stop { cobs, restart, until_boot, who: None }).await?
         };
         answers.push(answer);
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::CobId;
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
-use cobd::web::StatusOf;
 use serde_json::json;
 
 use super::Context;

@@ -1,7 +1,7 @@
 //! `cobctl trust whoami` and `trust key`: the operator's identity on the hosts.
 
+use cob_types::api::Whoami;
 use cob_types::{HostName, PublicKey};
-use cobd::web::Whoami;
 use serde::Serialize;
 
 use super::Context;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use cob_trust::SecretKey;
 use cob_trust::tls::{self, Admits, Identity};
+use cob_types::api::{Done, StatusOf, order};
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
@@ -14,7 +15,7 @@ use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName
 use cobctl::screen::{Screen, Written};
 use cobctl::verdict::is_home;
 use cobd::peer::HttpStream;
-use cobd::web::{Access, Api, Ask, Command, Done, Refusal, RefusalKind, StatusOf, UnixServer, serve_connection};
+use cobd::web::{Access, Api, Ask, Command, Refusal, RefusalKind, UnixServer, serve_connection};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -183,11 +184,11 @@ impl Inside {
         self.orders.push(order.clone());
         let done = |changed| Ok(Done::new(changed, String::new()));
         match order {
-            Command::Prepare { generation, .. } => match self.refuses {
+            Command::Prepare(order::Prepare { generation, .. }) => match self.refuses {
                 Some(kind) => Err(Refusal::new(kind, format!("generation {generation} is not wanted here"), "ask why")),
                 None => done(true),
             },
-            Command::Switch { generation, .. } => {
+            Command::Switch(order::Switch { generation, .. }) => {
                 if self.prompt {
                     self.status.generation = Some(generation);
                     self.status.cobs = self.next.clone();
@@ -197,25 +198,25 @@ impl Inside {
                 self.changes.send_modify(|n| *n += 1);
                 done(true)
             }
-            Command::Rollback { .. } => done(true),
-            Command::Pause => {
+            Command::Rollback(_) => done(true),
+            Command::Pause(_) => {
                 let changed = !std::mem::replace(&mut self.status.paused, true);
                 done(changed)
             }
-            Command::Resume => {
+            Command::Resume(_) => {
                 let changed = std::mem::replace(&mut self.status.paused, false);
                 done(changed)
             }
-            Command::Cancel { .. }
-            | Command::CallOff { .. }
-            | Command::Limit { .. }
-            | Command::Budget { .. }
-            | Command::Retry { .. }
-            | Command::Stop { .. }
-            | Command::Start { .. }
-            | Command::Reboot
-            | Command::DeclareFinal { .. }
-            | Command::Fence { .. } => done(true),
+            Command::Cancel(_)
+            | Command::CallOff(_)
+            | Command::Limit(_)
+            | Command::Budget(_)
+            | Command::Retry(_)
+            | Command::Stop(_)
+            | Command::Start(_)
+            | Command::Reboot(_)
+            | Command::MarkDeparted(_)
+            | Command::Fence(_) => done(true),
         }
     }
 }

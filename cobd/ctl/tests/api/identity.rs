@@ -22,7 +22,7 @@ async fn two(depot: &Path) -> (Daemon, Daemon) {
 }
 
 fn switches(daemon: &Daemon) -> usize {
-    daemon.look().orders.iter().filter(|order| matches!(order, Command::Switch { .. })).count()
+    daemon.look().orders.iter().filter(|order| matches!(order, Command::Switch(_))).count()
 }
 
 #[tokio::test]

@@ -7,12 +7,13 @@ use crate::fake::{
     Daemon, cobctl, cobctl_while, entry, failed, id, lock, name, publish, settled, state, until, waiting,
 };
 use cob_types::GenerationNumber;
+use cob_types::api::order;
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::{CobOutcome, Ended, OutcomeOf, of_host};
 use cob_types::status::Holder;
 use cob_types::switch::OnFailure;
 use cobctl::screen::Written;
-use cobd::web::{Command, RefusalKind, SwitchHow};
+use cobd::web::{Command, RefusalKind};
 use tokio::net::TcpListener;
 
 const N7: GenerationNumber = GenerationNumber(7);
@@ -31,7 +32,9 @@ async fn two(depot: &Path) -> (Daemon, Daemon) {
 fn orders(daemon: &Daemon) -> Vec<Command> {
     let mut orders = daemon.look().orders.clone();
     for order in &mut orders {
-        if let Command::Prepare { manifest, .. } | Command::Switch { manifest, .. } = order {
+        if let Command::Prepare(order::Prepare { manifest, .. }) | Command::Switch(order::Switch { manifest, .. }) =
+            order
+        {
             *manifest = None;
         }
     }
@@ -39,11 +42,20 @@ fn orders(daemon: &Daemon) -> Vec<Command> {
 }
 
 const N6: GenerationNumber = GenerationNumber(6);
-const HOW: SwitchHow = SwitchHow { on_failure: None, guard_ms: None, alone: false, now: false };
-const TAKEN: [Command; 2] = [
-    Command::Prepare { generation: N7, manifest: None },
-    Command::Switch { generation: N7, manifest: None, how: HOW, only: Vec::new(), seen: Some(N6) },
-];
+const PREPARE: Command = Command::Prepare(order::Prepare { generation: N7, who: None, manifest: None });
+const CALL_OFF: Command = Command::CallOff(order::CallOff { generation: N7, who: None });
+const SWITCH: order::Switch = order::Switch {
+    generation: N7,
+    who: None,
+    on_failure: None,
+    guard_ms: None,
+    alone: false,
+    only: Vec::new(),
+    seen: Some(N6),
+    manifest: None,
+    now: false,
+};
+const TAKEN: [Command; 2] = [PREPARE, Command::Switch(SWITCH)];
 
 #[tokio::test]
 async fn a_switch_prepares_everywhere_goes_and_waits() {
@@ -68,7 +80,11 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
     assert_eq!((orders(&n1), orders(&n2)), (TAKEN.to_vec(), TAKEN.to_vec()));
     let content = cob_depot::Depot::open(folder.path()).expect("a depot").read_manifest_hashed(N7).expect("read").1;
     let names_it = |order: &Command| {
-        let (Command::Prepare { manifest, .. } | Command::Switch { manifest, .. }) = order else { return false };
+        let (Command::Prepare(order::Prepare { manifest, .. }) | Command::Switch(order::Switch { manifest, .. })) =
+            order
+        else {
+            return false;
+        };
         *manifest == Some(content)
     };
     assert!(n1.look().orders.iter().all(names_it), "every order names the content, too");
@@ -86,18 +102,12 @@ async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() 
     let (n1, n2) = two(folder.path()).await;
     n1.change(|status| (status.generation, status.alone) = (Some(N7), true));
     n1.change(|status| status.cobs = vec![settled("n1/db")]);
-    let go = |on_failure, seen| {
-        let how = SwitchHow { on_failure: Some(on_failure), ..HOW };
-        Command::Switch { generation: N7, manifest: None, how, only: Vec::new(), seen: Some(seen) }
-    };
+    let go =
+        |on_failure, seen| Command::Switch(order::Switch { on_failure: Some(on_failure), seen: Some(seen), ..SWITCH });
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(orders(&n1), [go(OnFailure::Hold, N7)]);
-    assert_eq!(
-        orders(&n2),
-        [Command::Prepare { generation: N7, manifest: None }, go(OnFailure::Hold, N7)],
-        "and all the same"
-    );
+    assert_eq!(orders(&n2), [PREPARE, go(OnFailure::Hold, N7)], "and all the same");
     n1.change(|status| status.alone = false);
     let ran = cobctl(&["--depot", depot, "switch", "7", "--on-failure", "rollback", "--wait", "20s"]).await;
     assert_eq!((ran.code, orders(&n1).len(), orders(&n2).len()), (0, 2, 3), "{ran:?}");
@@ -155,12 +165,12 @@ async fn a_host_that_refuses_calls_the_switch_off() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("n2 refuses: generation 7 is not wanted here") && ran.err.contains("hint: ask why"));
     assert!(ran.err.contains("the switch has not started, no host has changed"), "{}", ran.err);
-    let called_off = [Command::Prepare { generation: N7, manifest: None }, Command::CallOff { generation: N7 }];
+    let called_off = [PREPARE, CALL_OFF];
     assert_eq!(orders(&n1), called_off, "no go anywhere, and what was prepared for it is forgotten");
     // A generation that was prepared before the order stays prepared after it.
     n1.look().status.prepared = vec![N7];
     cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
-    assert_eq!(orders(&n1)[2..], [Command::Prepare { generation: N7, manifest: None }]);
+    assert_eq!(orders(&n1)[2..], [PREPARE]);
 }
 
 #[tokio::test]
@@ -195,8 +205,7 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     let ran = cobctl(&[&args[..], &["--require-all"]].concat()).await;
     assert!(!ran.err.contains("the other hosts continue"), "nothing goes on: {ran:?}");
     assert!(ran.code == 3 && ran.err.contains("no host has changed: not all hosts could be reached"), "{ran:?}");
-    let call_off = Command::CallOff { generation: N7 };
-    assert_eq!(orders(&n1), [TAKEN[0].clone(), call_off]);
+    assert_eq!(orders(&n1), [PREPARE, CALL_OFF]);
     n1.look().orders.clear();
     let ran = cobctl(&args).await;
     assert!(ran.code == 3 && ran.err.contains("not reachable: n2: no connection"), "{ran:?}");
@@ -219,7 +228,7 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     };
     let (ran, n2) = tokio::join!(switching, late);
     // By then the other host has activated it.
-    let go = Command::Switch { generation: N7, manifest: None, how: HOW, only: Vec::new(), seen: Some(N7) };
+    let go = Command::Switch(order::Switch { seen: Some(N7), ..SWITCH });
     assert_eq!((ran.code, orders(&n2)), (0, vec![TAKEN[0].clone(), go]), "{ran:?}");
 }
 
@@ -405,9 +414,7 @@ async fn hosts_that_leave_hear_of_it() {
 async fn without_a_depot_a_switch_is_for_the_hosts_named() {
     let n1 = Daemon::tcp("n1", 6, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "switch", "7", "--wait"]).await;
-    let alone = SwitchHow { alone: true, ..HOW };
-    let seen = Some(N6);
-    let go = Command::Switch { generation: N7, manifest: None, how: alone, only: Vec::new(), seen };
+    let go = Command::Switch(order::Switch { alone: true, ..SWITCH });
     assert_eq!((ran.code, orders(&n1)), (0, vec![TAKEN[0].clone(), go]), "{ran:?}");
     let n2 = Daemon::tcp("n2", 7, vec![]).await;
     let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "switch", "7"]).await;
@@ -429,7 +436,11 @@ async fn orders_go_to_every_host_and_say_what_changed() {
     let ran = cobctl(&[&both[..], &["resume", "--json"]].concat()).await;
     assert_eq!((&ran.json()["hosts"][1]["name"], &ran.json()["hosts"][1]["changed"]), (&"n2".into(), &true.into()));
     let ran = cobctl(&[&both[..], &["retry", "n2/app"]].concat()).await;
-    assert_eq!((ran.code, orders(&n2).last()), (0, Some(&Command::Retry { cob: id("n2/app") })), "{ran:?}");
+    assert_eq!(
+        (ran.code, orders(&n2).last()),
+        (0, Some(&Command::Retry(order::Retry { cob: id("n2/app"), who: None }))),
+        "{ran:?}"
+    );
     drop(n1);
     let ran = cobctl(&[&both[..], &["pause"]].concat()).await;
     assert!(ran.code == 3 && ran.err.contains("n1: no connection") && ran.out.contains("n2: paused"), "{ran:?}");
@@ -442,7 +453,7 @@ async fn a_fence_names_what_it_frees_and_spares_the_living() {
     let n1 = Daemon::tcp("n1", 7, vec![db]).await;
     let ran = cobctl(&["--host", &n1.address, "fence", "n2", "--yes"]).await;
     assert!(ran.code == 0 && ran.err.contains("n1/db up, held by n2/app"), "{ran:?}");
-    assert_eq!(orders(&n1), [Command::Fence { host: name("n2") }]);
+    assert_eq!(orders(&n1), [Command::Fence(order::Fence { host: name("n2"), who: None })]);
     let n2 = Daemon::tcp("n2", 7, vec![]).await;
     let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "fence", "n2", "--yes"]).await;
     assert!(ran.code == 1 && ran.err.contains("n2 answers"), "{ran:?}");
@@ -461,6 +472,6 @@ async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
     assert!(gone.code == 3 && gone.json()["hosts"].is_array(), "{gone:?}");
     let ran = cobctl(&["--host", &n1.address, "rollback", "--wait", "300ms"]).await;
     assert!(ran.code == 1 && ran.err.contains("no host has started its rollback"), "{ran:?}");
-    let rollback = |prepare| Command::Rollback { generation: None, prepare };
+    let rollback = |prepare| Command::Rollback(order::Rollback { generation: None, prepare, who: None });
     assert_eq!(orders(&n1), [true, false, true, false].map(rollback));
 }

@@ -7,6 +7,7 @@ use cob_depot::Depot;
 use cob_trust::SecretKey;
 use cob_trust::publishers::sign;
 use cob_trust::tls::Admits;
+use cob_types::api::order;
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::trust::{Operator, PublicKey, Role, Signed};
 use cob_types::{BlobHash, GenerationNumber, Manifest};
@@ -100,7 +101,7 @@ async fn an_operator_asks_and_orders_by_key_as_far_as_the_role_goes() {
     assert!(ran.code == 0 && ran.out.contains("generation 7"), "{ran:?}");
     let ran = place.run(4, &["pause"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(place.daemon.look().orders, [Command::Pause]);
+    assert_eq!(place.daemon.look().orders, [Command::Pause(order::Pause { who: None })]);
     assert!(place.daemon.look().authors[0].starts_with("olga (operate)"), "{:?}", place.daemon.look().authors);
     let ran = place.run(3, &["pause"]).await;
     assert!(ran.code == 1 && ran.err.contains("lou may look; this needs the role operate"), "{ran:?}");

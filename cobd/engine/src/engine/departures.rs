@@ -195,7 +195,7 @@ impl Engine {
         let host = self.names.host_of(cob);
         if self.departures.pending.as_mut().is_some_and(|pending| pending.declare(host, cob)) {
             self.with(cob, now, |o, _| o.lifecycle.declare());
-            self.out.record(Body::Ordered(OrderRecord::MarkRemoved(id)));
+            self.out.record(Body::Ordered(OrderRecord::MarkDeparted(id)));
         }
     }
 

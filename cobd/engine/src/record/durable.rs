@@ -321,13 +321,13 @@ impl Durable {
                     c.lapsed.retain(|asker| asker.host_str() != host.as_str());
                 }
             }
-            Body::Ordered(OrderRecord::MarkRemoved(cob)) => _ = self.declared.insert(cob.clone()),
+            Body::Ordered(OrderRecord::MarkDeparted(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Settled(generation) => self.settled |= self.active == *generation,
             Body::Switch(step) => self.switching.apply(step, record.at),
             // There are no records of files.
             Body::Ordered(
                 OrderRecord::Prepare(_)
-                | OrderRecord::Discard(_)
+                | OrderRecord::CallOff(_)
                 | OrderRecord::Reboot
                 | OrderRecord::Run(_)
                 | OrderRecord::Resolve { .. }

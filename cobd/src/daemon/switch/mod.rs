@@ -22,6 +22,7 @@ use cob_engine::record::{Body, Record};
 use cob_engine::switch::{Act, Current, Failing, RemovedHost, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
+use cob_types::api::{Done, SwitchHow, order};
 use cob_types::generation::RollbackTarget;
 use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
 use cob_types::switch::{OnFailure, SwitchPolicy};
@@ -32,7 +33,7 @@ use super::orders::OLDER_CONTENT;
 use super::{Asked, Daemon};
 use crate::generations::{FetchError, Wanted};
 use crate::peer::Topic;
-use crate::web::{Done, RefusalKind, SwitchHow};
+use crate::web::RefusalKind;
 
 use announcements::Announcements;
 use no_exit_state::NoExitStates;
@@ -436,8 +437,8 @@ impl Daemon {
     }
 
     /// Handles an operator's order to roll back the last generation, or to prepare and preview the rollback.
-    pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, only_prepare: bool, asked: Asked) {
-        let Asked { who, reply } = asked;
+    pub(in crate::daemon) fn rollback(&mut self, order: &order::Rollback, asked: Asked) {
+        let (Asked { who, reply }, to) = (asked, order.generation);
         let left = self.furthest();
         if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.goal()))
         {
@@ -469,7 +470,7 @@ impl Daemon {
         if let Err(error) = self.way_to(target) {
             return self.refuse_generation(target, &error, Some(reply));
         }
-        if only_prepare {
+        if order.prepare {
             return self.prepare(self.way_named(left, target), Asked { who, reply });
         }
         let why = format!("ordered by {who}");

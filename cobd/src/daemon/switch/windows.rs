@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cob_engine::Time;
 use cob_engine::switch::{Cause, SwitchRecord, Waiting};
 use cob_engine::time::Span;
+use cob_types::api::{Done, SwitchHow};
 use cob_types::maintenance::{SharedWindows, in_words};
 use cob_types::status::WindowWait;
 use cob_types::{GenerationNumber, Manifest};
@@ -15,10 +16,9 @@ use tracing::{info, warn};
 
 use super::{Aim, Start};
 use crate::clock;
-use crate::daemon::words::Terms;
+use crate::daemon::words::Circumstances;
 use crate::daemon::{Asked, Daemon};
 use crate::generations::{FetchError, Wanted};
-use crate::web::{Done, SwitchHow};
 
 /// The wall clock may be set: it is read so often while an order waits.
 const LOOK: Span = Span::secs(20);
@@ -67,7 +67,7 @@ impl Daemon {
         &mut self,
         (goal, wanted): (&Arc<Manifest>, Wanted),
         start: Start,
-        terms: &Terms,
+        circumstances: &Circumstances,
         asked: Option<Asked>,
     ) -> Result<(), Option<Asked>> {
         let (cause, how) = match start {
@@ -76,7 +76,7 @@ impl Daemon {
             Start::Ordered(how) => (Cause::Ordered, how),
             // The order of an operator has terms that a depot and a schedule do not know.
             Start::Followed | Start::Scheduled
-                if asked.is_none() && !terms.waited && self.operator_waits_for(goal.generation) =>
+                if asked.is_none() && !circumstances.waited && self.operator_waits_for(goal.generation) =>
             {
                 return Ok(());
             }
@@ -84,8 +84,8 @@ impl Daemon {
             Start::Scheduled => (Cause::Scheduled, SwitchHow::default()),
             Start::Told | Start::Return { .. } | Start::Onward => return Err(asked),
         };
-        let windows = self.windows_to(goal, &terms.only, how.alone);
-        let by = asked.as_ref().map(|asked| asked.who.clone()).or_else(|| terms.by.clone());
+        let windows = self.windows_to(goal, &circumstances.only, how.alone);
+        let by = asked.as_ref().map(|asked| asked.who.clone()).or_else(|| circumstances.by.clone());
         match gate(&windows, how.now, clock::wall_s()) {
             Gate::Open => return Err(asked),
             Gate::Ignored => {
@@ -102,8 +102,8 @@ impl Daemon {
             on_failure: how.on_failure,
             guard_ms: how.guard_ms,
             alone: how.alone,
-            only: terms.only.clone(),
-            seen: terms.seen,
+            only: circumstances.only.clone(),
+            seen: circumstances.seen,
             by,
             since: self.clock.now(),
         };
@@ -182,8 +182,8 @@ impl Daemon {
             Cause::Followed => Start::Followed,
             Cause::Scheduled => Start::Scheduled,
         };
-        let terms = Terms { only, seen, by, waited: true };
-        self.fetch_on(Wanted { generation, manifest }, Aim::Go(start), terms, None);
+        let circumstances = Circumstances { only, seen, by, waited: true };
+        self.fetch_on(Wanted { generation, manifest }, Aim::Go(start), circumstances, None);
     }
 
     /// The switch that waited could not start: it is tried again.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use cob_files::{
     Applied, Checked, Content, Files, FilesError, Job, NoVault, OnConflict, State, TreePath, Vault, Wanted,
 };
+use cob_types::api::FilesAnswer;
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
@@ -26,7 +27,7 @@ use crate::kinds::backend::{
     Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, file_name, file_names,
 };
 use crate::kinds::known::{KnownSecrets, Looking};
-use crate::kinds::queries::{FilesAnswer, FilesQuery};
+use crate::kinds::queries::FilesQuery;
 use crate::run::{Opener, Sealed, now_ns};
 
 /// All states of the kind.

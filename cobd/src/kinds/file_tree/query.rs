@@ -1,9 +1,10 @@
 //! Queries and orders of users about a file tree: differences, versions, and decisions about conflicts.
 
 use cob_files::{Choice, FilesError, TreePath};
+use cob_types::api::{FileConflict, FileVersion, FilesAnswer};
 
 use super::backend::Need;
-use crate::kinds::queries::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
+use crate::kinds::queries::FilesQuery;
 
 /// The most versions in an answer.
 const MOST: usize = 1000;

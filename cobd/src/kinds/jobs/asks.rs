@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use cob_types::api::{FilesAnswer, LogsAnswer, LogsQuery};
 use cob_types::{Cob, Kind};
 
 use super::Kinds;
 use crate::kinds::backend::{Context, Work};
-use crate::kinds::queries::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
+use crate::kinds::queries::FilesQuery;
 
 impl Kinds {
     /// Queries a change object's files. Must be called within a tokio runtime.

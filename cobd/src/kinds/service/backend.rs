@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_kinds::{Content as _, OnChange, Service};
+use cob_types::api::{LogsAnswer, LogsQuery};
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
 
@@ -23,7 +24,6 @@ use crate::kinds::backend::{
     Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint,
 };
 use crate::kinds::departure::Attempt;
-use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
 /// All states. A kind needs the first two. `stale`, of units: the running service differs in a way that can be

@@ -7,8 +7,9 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
+use cob_types::api::{LogsAnswer, LogsQuery};
+
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
-use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{Shape, half_character, left_out, open_regular, whole_line};
 
 /// The most bytes of an answer. The gapless end that is kept of a file is longer.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use cob_types::HostName;
+use cob_types::api::StatusOf;
 use cob_types::history::HistoryEntry;
 use cob_types::status::ClusterStatus;
-use cobd::web::StatusOf;
 use tokio::time::Instant;
 
 use super::report::Progress;

@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_depot::GenerationName;
+use cob_types::api::{Done, StatusOf, SwitchHow, order};
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{BlobHash, GenerationNumber, HostName, Manifest};
-use cobd::web::{Done, RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::{Context, leaving, outcomes};
@@ -76,10 +76,15 @@ struct Plan {
 }
 
 impl Plan {
-    /// The `go` for hosts that have received another `go` before: missing options come from the generation.
-    fn go_in_full(&self) -> prepare::Go {
-        let how = SwitchHow { on_failure: self.how.on_failure.or(self.policy), ..self.how };
-        prepare::Go { how, ..prepare::Go::to_all(self) }
+    /// The order to switch, for all hosts.
+    fn order(&self) -> order::Switch {
+        let (manifest, seen) = (self.manifest, Some(self.newest));
+        order::Switch { manifest, seen, ..order::Switch::new(self.generation, self.how) }
+    }
+
+    /// The order for hosts that have received another order before: missing options come from the generation.
+    fn order_in_full(&self) -> order::Switch {
+        order::Switch { on_failure: self.how.on_failure.or(self.policy), ..self.order() }
     }
 
     /// The verdict on the hosts of the manifest, and on the removed hosts that can be reached.
@@ -120,7 +125,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
         return Ok(exit);
     }
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
-    let order = RollbackOrder { generation, prepare: false, who: context.client.who() };
+    let order = order::Rollback { generation, prepare: false, who: None };
     let words = match generation {
         Some(_) => ("rolls back", "is at this generation already, or on its way"),
         None => {
@@ -128,9 +133,9 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
         }
     };
     let Some(limit) = args.wait else {
-        return super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await;
+        return super::orders::to_all(context, screen, &context.targets.all, &order, words).await;
     };
-    let (told, is_taken) = super::orders::to_all_first(context, screen, "/v1/rollback", &order, words).await?;
+    let (told, is_taken) = super::orders::to_all_first(context, screen, &order, words).await?;
     if told == Exit::No || !is_taken {
         return Ok(told);
     }
@@ -192,14 +197,14 @@ struct Looked {
 /// Asks every host for its rollback target. A host without an answer does not stop the others.
 async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Looked, Failure> {
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
-    let order = RollbackOrder { generation, prepare: true, who: context.client.who() };
+    let order = order::Rollback { generation, prepare: true, who: None };
     let within = args.wait.unwrap_or(PREPARE).min(PREPARE);
     let looks = gather::each(&context.targets.all, |target| {
         let (client, order) = (context.client.clone(), order.clone());
         async move {
             // A host that does not answer a status query gets less time than a host that searches its rollback target.
             gather::ask(&client, &target, StatusOf::Restless).await?;
-            client.order_within(&target.endpoint, "/v1/rollback", &order, within).await
+            client.order_within(&target.endpoint, &order, within).await
         }
     });
     let mut looks = std::pin::pin!(looks);
@@ -325,7 +330,7 @@ async fn run_within(
     if due.is_empty() && !all_leave {
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
         let until = args.wait.map(|w| began + w);
-        let absent = say_go(context, screen, &plan, &has_it, &plan.go_in_full(), until, &mut report).await;
+        let absent = give_order(context, screen, &plan, &has_it, &plan.order_in_full(), until, &mut report).await;
         return wait::until_ended(context, screen, &plan, absent, report, (began, deadline)).await;
     }
     let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
@@ -410,12 +415,12 @@ async fn run_within(
         }
     }
     // A host that learns of the switch from another host adopts that host's options.
-    let mut go = if has_it.is_empty() { prepare::Go::to_all(&plan) } else { plan.go_in_full() };
+    let mut order = if has_it.is_empty() { plan.order() } else { plan.order_in_full() };
     if tolerates {
-        go.how.on_failure = Some(OnFailure::Hold);
+        order.on_failure = Some(OnFailure::Hold);
     }
     last.extend(has_it);
-    let told = say_go(context, screen, &plan, &last, &go, args.wait.map(|w| began + w), &mut report).await;
+    let told = give_order(context, screen, &plan, &last, &order, args.wait.map(|w| began + w), &mut report).await;
     absent.extend(told);
     plan.leaving.retain(|t| report.has_taken(&t.stand_in()));
     if report.is_refused() {
@@ -440,18 +445,18 @@ async fn run_within(
     }
 }
 
-/// Sends `go` to these hosts. Returns the hosts that shall follow when they are back.
-async fn say_go(
+/// Orders these hosts to switch. Returns the hosts that shall follow when they are back.
+async fn give_order(
     context: &Context,
     screen: &mut Screen,
     plan: &Plan,
     targets: &[Target],
-    go: &prepare::Go,
+    order: &order::Switch,
     until: Option<Instant>,
     report: &mut Report,
 ) -> Vec<Target> {
     let mut absent = Vec::new();
-    for (target, answer) in prepare::go(&context.client, targets, go, until).await {
+    for (target, answer) in prepare::switch(&context.client, targets, order, until).await {
         let leaves = plan.leaving.contains(&target);
         match answer {
             Activation::Yes => report.gone.push(target.stand_in()),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cob_types::api::{Done, SwitchHow, order};
 use cob_types::status::WindowWait;
 use cob_types::{BlobHash, GenerationNumber, HostName};
-use cobd::web::{Done, GenerationOrder, GoOrder, PrepareOrder, SwitchHow};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -33,7 +33,7 @@ pub(super) enum Ready {
     Refused(AskError),
 }
 
-/// Whether a host has accepted the `go`.
+/// Whether a host has accepted the order to switch.
 #[derive(Debug)]
 pub(super) enum Activation {
     Yes,
@@ -41,27 +41,6 @@ pub(super) enum Activation {
     Waits(WindowWait),
     Absent(AskError),
     Refused(AskError),
-}
-
-/// The content of a `go`.
-#[derive(Debug, Clone)]
-pub(super) struct Go {
-    pub(super) generation: GenerationNumber,
-    /// The hash of the manifest; `None`: no depot is known.
-    pub(super) manifest: Option<BlobHash>,
-    pub(super) how: SwitchHow,
-    /// Only for these hosts; empty: for all.
-    pub(super) only: Vec<HostName>,
-    /// The newest generation that was seen on any host.
-    pub(super) seen: GenerationNumber,
-}
-
-impl Go {
-    /// A `go` for all hosts.
-    pub(super) fn to_all(plan: &super::Plan) -> Self {
-        let (generation, manifest) = (plan.generation, plan.manifest);
-        Self { generation, manifest, how: plan.how, only: Vec::new(), seen: plan.newest }
-    }
 }
 
 /// The hosts that are not ready yet, by name, and the result of the last attempt.
@@ -112,12 +91,12 @@ pub(super) async fn all(
     answers.await.into_iter().map(|((target, _), ready)| (target, ready)).collect()
 }
 
-/// Sends `go` to all hosts at once: connections are open before the first host gets it, so that its work does not run
+/// Orders all hosts to switch at once: connections are open before the first host gets the order, so that its work does not run
 /// while other hosts are still being connected. Waits for answers until the deadline, if there is one.
-pub(super) async fn go(
+pub(super) async fn switch(
     client: &Client,
     targets: &[Target],
-    go: &Go,
+    order: &order::Switch,
     until: Option<Instant>,
 ) -> Vec<(Target, Activation)> {
     let opened = gather::each_of(OPEN, &targets[..targets.len().min(OPEN)], |target| {
@@ -129,8 +108,8 @@ pub(super) async fn go(
     let told: Vec<(Target, SharedConnection)> =
         targets.iter().map(|target| (target.clone(), SharedConnection::new(opened.next().flatten()))).collect();
     let answers = gather::each_of(OPEN, &told, |(target, held)| {
-        let (client, go) = (client.clone(), go.clone());
-        async move { order_go(&client, held.take(), &target, &go, until).await }
+        let (client, order) = (client.clone(), order.clone());
+        async move { switch_one(&client, held.take(), &target, order, until).await }
     });
     answers.await.into_iter().map(|((target, _), gone)| (target, gone)).collect()
 }
@@ -149,14 +128,14 @@ impl SharedConnection {
     }
 }
 
-/// Adds an absent host to the switch when it comes back. Ends when the host has accepted the `go`, or has refused.
-pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target, Activation) {
-    let wanted = (go.generation, go.manifest);
+/// Adds an absent host to the switch when it comes back. Ends when the host has accepted the order, or has refused.
+pub(super) async fn catch_up(client: Client, target: Target, order: order::Switch) -> (Target, Activation) {
+    let wanted = (order.generation, order.manifest);
     let mut backoff = Backoff::default();
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
         match prepare(&client, &target, wanted, soon, &Pending::default(), &mut backoff).await {
-            Ready::Yes(_) => match order_go(&client, None, &target, &go, None).await {
+            Ready::Yes(_) => match switch_one(&client, None, &target, order.clone(), None).await {
                 Activation::Absent(_) => {}
                 Activation::Yes | Activation::Waits(_) => return (target, Activation::Yes),
                 Activation::Refused(error) => return (target, Activation::Refused(error)),
@@ -176,10 +155,10 @@ async fn prepare(
     pending: &Pending,
     backoff: &mut Backoff,
 ) -> Ready {
-    let mut order = PrepareOrder { generation, who: client.who(), manifest };
+    let mut order = order::Prepare { generation, who: None, manifest };
     loop {
         let left = until.saturating_duration_since(Instant::now()).max(LEAST);
-        let error = match client.order_within(&target.endpoint, "/v1/prepare", &order, left).await {
+        let error = match client.order_within(&target.endpoint, &order, left).await {
             Ok(done) => return Ready::Yes(done),
             Err(error) => error,
         };
@@ -208,26 +187,28 @@ async fn prepare(
     }
 }
 
-async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go, until: Option<Instant>) -> Activation {
-    let Go { generation, manifest, how, only, seen } = go.clone();
-    let SwitchHow { on_failure, guard_ms, alone, now } = how;
-    let (who, seen) = (client.who(), Some(seen));
-    let mut order = GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest, now };
-    let mut answer = say_go(client, open, target, &order, until).await;
-    if now && answer.as_ref().is_err_and(AskError::is_misfit) {
+async fn switch_one(
+    client: &Client,
+    open: Option<Open>,
+    target: &Target,
+    mut order: order::Switch,
+    until: Option<Instant>,
+) -> Activation {
+    let mut answer = send(client, open, target, &order, until).await;
+    if order.now && answer.as_ref().is_err_and(AskError::is_misfit) {
         // A daemon of the version before knows no maintenance windows.
         order.now = false;
-        answer = say_go(client, None, target, &order, until).await;
+        answer = send(client, None, target, &order, until).await;
     }
-    if manifest.is_some() && answer.as_ref().is_err_and(AskError::is_misfit) {
+    if order.manifest.is_some() && answer.as_ref().is_err_and(AskError::is_misfit) {
         // A daemon of the previous version knows generations by their numbers.
         order.manifest = None;
-        answer = say_go(client, None, target, &order, until).await;
+        answer = send(client, None, target, &order, until).await;
     }
-    if answer.as_ref().is_err_and(AskError::is_misfit) && (on_failure, guard_ms) == (None, None) {
-        // A daemon of version 0.1.0 does not pass a `go` on, and accepts only the fields that it knows.
-        let plain = GenerationOrder { generation, who: client.who() };
-        answer = say_go(client, None, target, &plain, until).await;
+    if answer.as_ref().is_err_and(AskError::is_misfit) && (order.on_failure, order.guard_ms) == (None, None) {
+        // A daemon of version 0.1.0 does not pass an order on, and accepts only the fields that it knows.
+        order = order::Switch::new(order.generation, SwitchHow::default());
+        answer = send(client, None, target, &order, until).await;
     }
     match answer {
         Ok(Done { window_wait: Some(wait), .. }) => Activation::Waits(wait),
@@ -237,13 +218,13 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
     }
 }
 
-async fn say_go<B: serde::Serialize>(
+async fn send(
     client: &Client,
     open: Option<Open>,
     target: &Target,
-    order: &B,
+    order: &order::Switch,
     until: Option<Instant>,
 ) -> Result<Done, AskError> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST));
-    client.order_over(open, &target.endpoint, "/v1/switch", order, left).await
+    client.order_over(open, &target.endpoint, order, left).await
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_types::api::Done;
 use cob_types::status::{ClusterStatus, HostStatus, Phase};
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::Done;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -612,7 +612,7 @@ fn pairs(mut said: Vec<Unlinked>, absent: &[HostName]) -> Vec<Unlinked> {
 
 #[cfg(test)]
 mod tests {
-    use cobd::web::SwitchHow;
+    use cob_types::api::SwitchHow;
 
     use super::*;
     use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};

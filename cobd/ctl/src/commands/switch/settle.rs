@@ -17,7 +17,7 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, ended, judge, stranded, why_not};
 use crate::words::list;
-use cobd::web::StatusOf;
+use cob_types::api::StatusOf;
 
 /// How often hosts outside the stages are queried while the hosts of a stage are blocked.
 const LOOK_AROUND: Duration = Duration::from_secs(2);

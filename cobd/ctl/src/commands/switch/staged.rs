@@ -16,13 +16,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_types::api::{Order, StatusOf, order};
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase};
 use cob_types::switch::OnFailure;
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
-use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
-use super::prepare::{self, Activation, Go};
+use super::prepare::{self, Activation};
 use super::report::{Report, Then};
 use super::settle::{Settled, unsettled};
 use super::windows::{self, Waits};
@@ -322,11 +322,12 @@ impl Run<'_> {
     ///
     /// With tolerated failed hosts the policy must not roll the others back.
     async fn widen(&self, screen: &mut Screen, told: &BTreeSet<HostName>, tolerates: bool) {
-        let mut open = Go { seen: self.plan.generation.max(self.plan.newest), ..self.plan.go_in_full() };
+        let seen = Some(self.plan.generation.max(self.plan.newest));
+        let mut open = order::Switch { seen, ..self.plan.order_in_full() };
         if tolerates {
-            open.how.on_failure = Some(OnFailure::Hold);
+            open.on_failure = Some(OnFailure::Hold);
         }
-        for (target, answer) in prepare::go(&self.context.client, &self.targets(told), &open, None).await {
+        for (target, answer) in prepare::switch(&self.context.client, &self.targets(told), &open, None).await {
             if let Activation::Absent(error) | Activation::Refused(error) = answer {
                 let (host, why) = (target.stand_in(), error.in_a_line());
                 screen.problem("warning", &format!("{host} holds on its own until it receives the new order: {why}"));
@@ -370,11 +371,11 @@ impl Run<'_> {
     ) -> Result<(), String> {
         let targets: Vec<Target> = self.targets(set).into_iter().filter(|t| self.is_ready(&t.stand_in())).collect();
         // This program decides about a stage that fails.
-        let how = SwitchHow { on_failure: Some(OnFailure::Hold), alone: true, ..self.plan.how };
-        let go = Go { how, only, ..Go::to_all(self.plan) };
+        let on_failure = Some(OnFailure::Hold);
+        let order = order::Switch { on_failure, alone: true, only, ..self.plan.order() };
         let mut wrong = Vec::new();
         let mut waits = Waits::new();
-        for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
+        for (target, answer) in prepare::switch(&self.context.client, &targets, &order, None).await {
             match answer {
                 Activation::Yes => report.gone.push(target.stand_in()),
                 Activation::Waits(wait) => _ = waits.insert(target.stand_in(), wait),
@@ -430,13 +431,13 @@ impl Run<'_> {
     async fn give_up(&self, screen: &mut Screen, set: &BTreeSet<HostName>, mut why: Vec<String>) -> Staged {
         self.forget(screen, set).await;
         let policy = self.args.on_failure.unwrap_or(OnFailureArg::Hold);
-        let cancel = CancelOrder {
+        let cancel = order::Cancel {
             generation: Some(self.plan.generation),
             on_failure: Some(OnFailureArg::Hold.into()),
-            who: self.context.client.who(),
+            who: None,
         };
         let client = &self.context.client;
-        for (target, answer) in order_each(client, &self.targets(set), "/v1/cancel", cancel).await {
+        for (target, answer) in order_each(client, &self.targets(set), &cancel).await {
             if let Err(error) = answer {
                 why.push(format!("{} did not receive the cancellation: {}", target.stand_in(), error.in_a_line()));
             }
@@ -489,10 +490,9 @@ impl Run<'_> {
         let (mut back, mut on_their_way) = (Vec::new(), Vec::new());
         for ((generation, manifest), targets) in by_generation {
             let only = set.iter().cloned().collect();
-            let how = SwitchHow { alone: true, ..SwitchHow::default() };
-            let seen = self.plan.generation.max(self.plan.newest);
-            let go = Go { generation, manifest, how, only, seen };
-            for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
+            let seen = Some(self.plan.generation.max(self.plan.newest));
+            let order = order::Switch { generation, manifest, alone: true, only, seen, ..order::Switch::default() };
+            for (target, answer) in prepare::switch(&self.context.client, &targets, &order, None).await {
                 match answer {
                     Activation::Yes | Activation::Waits(_) => {
                         back.push(format!("{} to {generation}", target.stand_in()));
@@ -572,8 +572,8 @@ impl Run<'_> {
 
 /// Makes these hosts discard a prepared generation.
 pub(super) async fn forget(context: &Context, screen: &mut Screen, generation: GenerationNumber, targets: &[Target]) {
-    let order = GenerationOrder { generation, who: context.client.who() };
-    for (target, answer) in order_each(&context.client, targets, "/v1/call-off", order).await {
+    let order = order::CallOff { generation, who: None };
+    for (target, answer) in order_each(&context.client, targets, &order).await {
         // An older daemon does not know this order; its prepared generation is harmless.
         if let Err(error) = answer.map_err(|e| e.in_a_line()) {
             screen.problem("warning", &format!("{} keeps the prepared generation: {error}", target.stand_in()));
@@ -582,15 +582,14 @@ pub(super) async fn forget(context: &Context, screen: &mut Screen, generation: G
 }
 
 /// Sends an order to each host.
-async fn order_each<B: serde::Serialize + Clone + Send + Sync + 'static>(
+async fn order_each<O: Order>(
     client: &crate::client::Client,
     targets: &[Target],
-    path: &'static str,
-    order: B,
-) -> Vec<(Target, Result<cobd::web::Done, crate::client::AskError>)> {
+    order: &O,
+) -> Vec<(Target, Result<cob_types::api::Done, crate::client::AskError>)> {
     gather::each(targets, |target| {
         let (client, order) = (client.clone(), order.clone());
-        async move { client.order(&target.endpoint, path, &order).await }
+        async move { client.order(&target.endpoint, &order).await }
     })
     .await
 }

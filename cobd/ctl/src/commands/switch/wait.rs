@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStage};
 use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName};
-use cobd::web::StatusOf;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -47,7 +47,7 @@ pub(super) async fn until_ended(
     progress.absent(absent.iter(), began);
     let mut late: JoinSet<(Target, Activation)> = JoinSet::new();
     for target in absent {
-        late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
+        late.spawn(prepare::catch_up(context.client.clone(), target, plan.order()));
     }
     let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
     // A single future for the whole wait, so that a signal between two iterations is not lost.

@@ -4,12 +4,12 @@ use std::io;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cob_types::api::{LogsAnswer, LogsQuery};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::ended::Ending;
-use crate::kinds::queries::{LogsAnswer, LogsQuery};
 use crate::run::{left_out, whole_line};
 
 /// The time limit for reading the last lines of a unit.
