@@ -71,6 +71,12 @@ impl Footprint {
         self.with(paths, Access::Alone)
     }
 
+    /// Adds files or folders that are written with everything below them.
+    #[must_use]
+    pub fn with_whole(self, paths: impl IntoIterator<Item = String>) -> Self {
+        self.with(paths, Access::Whole)
+    }
+
     /// Adds files of which parts are written.
     #[must_use]
     pub fn with_shared(self, paths: &[&str]) -> Self {

@@ -3,8 +3,11 @@
 //! The generator and the daemon read the same definitions. A kind is a type that implements [`Content`], in a module of
 //! its own, and a line of [`ALL`]. The generator finds the kinds there by name; the daemon's back ends name the types.
 
+mod absent;
 mod accounts;
+mod commands;
 mod cron;
+mod exec;
 mod fault;
 mod footprint;
 mod form;
@@ -17,8 +20,11 @@ mod package;
 mod service;
 mod sysctl;
 
+pub use absent::Absent;
 pub use accounts::{Group, User};
+pub use commands::TIMES;
 pub use cron::Cron;
+pub use exec::Exec;
 pub use fault::{Fault, Faults, Place};
 pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
@@ -39,6 +45,8 @@ pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 pub const ALL: &[Entry] = &[
     Entry::without_content(Builtin { backend: "command", transitions: &[], ..Builtin::program("script") }),
     Entry::of::<Service>(),
+    Entry::of::<Exec>(),
+    Entry::of::<Absent>(),
     Entry::of::<Wait>(),
     Entry::of::<TcpCheck>(),
     Entry::of::<HttpCheck>(),

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
+use super::commands::{CommandSchema, KindTime, check_account, check_variables};
 use super::{Builtin, Content, Faults, Footprint, Place, Scalar, Subject, Time, plain_transition, state};
 
 /// The folder for administrators' systemd units.
@@ -127,12 +128,6 @@ fn settle() -> Time {
     Time::from_millis(250)
 }
 
-/// The schema of a command: a text for the shell, or words.
-struct CommandSchema;
-
-/// The schema of a duration that becomes part of the kind, and is not sent to daemons.
-struct KindTime;
-
 /// The right keys for keys of other tools.
 fn instead() -> Json {
     let named: [(&[&str], &str); 12] = [
@@ -171,32 +166,17 @@ fn instead() -> Json {
     Json::Object(all.collect())
 }
 
-macro_rules! schema {
-    ($name:ty, $text:literal, $schema:tt) => {
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-            fn schema_name() -> Cow<'static, str> {
-                $text.into()
-            }
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
-    };
+impl JsonSchema for UnitText {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "UnitText".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!(true)
+    }
 }
-
-schema!(CommandSchema, "Command", {"anyOf": [
-    {"type": "string", "description": "Executed by /bin/sh -c."},
-    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed without a shell."},
-]});
-schema!(UnitText, "UnitText", true);
-schema!(KindTime, "Duration", {
-    "type": "string",
-    "pattern": "^[0-9]+(ms|s|m|h)$",
-    "x-what": "a duration with its unit, such as `30s`, `500ms`, `2m` or `1h`",
-});
 
 impl Content for Service {
     /// A restart is a stop and a start, so that all dependents that require it are off in between by the ordinary
@@ -213,12 +193,7 @@ impl Content for Service {
             Some(unit) => self.check_unit(unit, faults),
             None => self.check_commands(faults),
         }
-        for name in self.env.keys() {
-            if name.is_empty() || name.contains(['=', '\0']) || name.starts_with("COB_") {
-                let what = format!("the variable {name:?} can't be set");
-                faults.add(("env", name), what, "names that begin with COB_ are reserved");
-            }
-        }
+        check_variables(&self.env, faults);
         let drop_ins = self.drop_ins.iter().map(|(name, text)| (Place::Value("drop_ins", name.clone()), text));
         for (place, text) in self.unit_file.iter().map(|text| ("unit_file".into(), text)).chain(drop_ins) {
             match text {
@@ -244,9 +219,6 @@ impl Content for Service {
 }
 
 impl Service {
-    /// Keys that become part of a kind and are not sent to daemons.
-    pub const OF_THE_KIND: &[&str] = &["timeout", "grace", "retries", "retry_delay"];
-
     /// The unit's name with its ending; `None`: a service of commands.
     #[must_use]
     pub fn unit_name(&self) -> Option<String> {
@@ -277,17 +249,7 @@ impl Service {
     }
 
     fn check_commands(&self, faults: &mut Faults) {
-        for (key, name) in [("user", &self.user), ("group", &self.group)] {
-            let fits = |c: char| c.is_alphanumeric() || "._-$@\\".contains(c);
-            let is_name = |name: &String| !name.is_empty() && !name.starts_with('-') && name.chars().all(fits);
-            if let Some(name) = name.as_ref().filter(|name| !is_name(name)) {
-                let what = format!("{name:?} is not the name of a {key}");
-                faults.add(key, what, "write it as in /etc/passwd and /etc/group");
-            }
-        }
-        if self.group.is_some() && self.user.is_none() {
-            faults.add_as("missing-key", "group", "`group` needs `user`", "add `user: NAME`");
-        }
+        check_account(self.user.as_deref(), self.group.as_deref(), faults);
         if self.start.is_none() {
             let help = "write `unit: NAME.service` for a unit of systemd, else `start: COMMAND`";
             let what = "the content of `service` lacks `unit` or `start`";

@@ -31,6 +31,42 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "exec",
+        &[
+            r#"{"command": "true"}"#,
+            r#"{"command": ["touch", "/x"], "creates": "/x", "undo": "rm /x", "user": "app", "group": "app"}"#,
+            r#"{"command": "x", "removes": "/x", "unless": "y", "only_if": ["z"], "dir": "/srv", "env": {"A": "1"}}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"command": ""}"#,
+            r#"{"command": []}"#,
+            r#"{"command": "x", "undo": " "}"#,
+            r#"{"command": "x", "creates": "x"}"#,
+            r#"{"command": "x", "creates": "/x", "removes": "/x"}"#,
+            r#"{"command": "x", "dir": "srv"}"#,
+            r#"{"command": "x", "group": "app"}"#,
+            r#"{"command": "x", "user": "-app"}"#,
+            r#"{"command": "x", "env": {"COB_ID": "1"}}"#,
+            r#"{"command": "x", "cwd": "/srv"}"#,
+        ],
+    ),
+    (
+        "absent",
+        &[r#"{"path": "/etc/motd.d/ads"}"#, r#"{"path": "/srv/old/", "root": "/srv/host"}"#],
+        &[
+            "null",
+            "{}",
+            r#"{"path": "etc/x"}"#,
+            r#"{"path": "/"}"#,
+            r#"{"path": "/etc"}"#,
+            r#"{"path": "/etc/../x"}"#,
+            r#"{"path": "/etc/x", "root": "srv"}"#,
+            r#"{"path": "/etc/x", "state": "absent"}"#,
+        ],
+    ),
+    (
         "sysctl",
         &[
             r#"{"key": "net.ipv4.ip_forward", "value": 1}"#,

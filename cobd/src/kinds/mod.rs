@@ -18,6 +18,7 @@ mod budget;
 mod command;
 pub mod contract;
 mod departure;
+mod exec;
 mod file_tree;
 mod gate;
 mod http_check;

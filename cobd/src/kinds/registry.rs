@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::backend::Backend;
 use super::native::{Native, NativeKind};
-use super::{budget, command, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait};
+use super::{budget, command, exec, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait};
 
 /// Creates every back end.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
@@ -25,7 +25,7 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
 
 /// The kinds that act in a separate process.
 fn natives() -> impl Iterator<Item = &'static dyn Native> {
-    settings::ALL.iter().copied().chain([&package::PackageKind as &dyn Native])
+    settings::ALL.iter().copied().chain([&exec::ExecKind as &dyn Native, &package::PackageKind])
 }
 
 /// The native kind of this name.

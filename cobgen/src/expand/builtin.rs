@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cob_kinds::{Entry, Fault, Place, schema_of};
+use cob_kinds::{Entry, Fault, Place, TIMES, schema_of};
 use cob_types::{Kind, KindName};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,11 +15,11 @@ use serde_json::Value as Json;
 
 use super::file_tree::{self, FileTreeContent};
 use super::files::{Files, Payload};
-use super::kinds::{build, check_duration};
+use super::kinds::{Timing, build, check_duration};
 use super::{Report, plugin, service};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    CheckEntry, Duration, KindEntry, Map, Mark, Marked, Maybe, Node, TransitionEntry, Value, check_structure,
+    CheckEntry, Duration, KindEntry, Map, Mark, Marked, Maybe, Node, Run, TransitionEntry, Value, check_structure,
 };
 
 /// The result of checking a change object's content.
@@ -61,7 +61,7 @@ pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &
         "script" => script(content, files, report),
         "plugin" => plugin::settle(content, files, report),
         "service" => service::settle(entry, content, files, report),
-        _ => settle_plain(entry, content, report),
+        _ => settle_plain(entry, content, files, report),
     }
 }
 
@@ -70,10 +70,51 @@ static SCHEMAS: LazyLock<BTreeMap<&'static str, Json>> =
     LazyLock::new(|| cob_kinds::ALL.iter().filter_map(|entry| Some((entry.kind.name, entry.schema()?))).collect());
 
 /// Checks a content that daemons read as it is written.
-pub(super) fn settle_plain(entry: &Entry, content: &Node, report: &mut Report<'_>) -> Option<Settled> {
+fn settle_plain(entry: &Entry, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
     let before = report.errors();
-    let checked = check(entry, content, report)?;
-    (report.errors() == before).then_some(checked.settled)
+    let Checked { node, mut settled, .. } = check(entry, content, report)?;
+    add_commands(entry, &node, None, &mut settled, files, report);
+    (report.errors() == before).then_some(settled)
+}
+
+/// Adds the files of the commands in a content, and the kind with the times in it. `made`: the kind of this sort of
+/// content, if it is not the kind of the table.
+pub(super) fn add_commands(
+    entry: &Entry,
+    content: &Node,
+    made: Option<Kind>,
+    settled: &mut Settled,
+    files: &mut Files,
+    report: &mut Report<'_>,
+) {
+    let properties = SCHEMAS.get(entry.kind.name).and_then(|schema| schema["properties"].as_object());
+    let at = |key: &str| content.map().and_then(|map| map.get(key));
+    let of_commands = properties.into_iter().flatten().filter(|(_, schema)| is_command(schema));
+    for run in of_commands.filter_map(|(key, _)| at(key)?.read::<Run>().ok()) {
+        files.command(&run, &mut settled.files, report);
+    }
+    let has_times = properties.is_some_and(|keys| TIMES.iter().all(|key| keys.contains_key(*key)));
+    if !has_times {
+        settled.kind = made;
+        return;
+    }
+    let time = |key: &str| at(key).and_then(|node| node.read::<Duration>().ok());
+    let (timeout, grace, retry_delay) = (time("timeout"), time("grace"), time("retry_delay"));
+    let timing = Timing {
+        timeout: timeout.as_ref(),
+        grace: grace.as_ref(),
+        retries: at("retries").and_then(|node| node.read().ok()),
+        retry_delay: retry_delay.as_ref(),
+    };
+    let mut timed = made.clone().unwrap_or_else(|| entry.kind.kind());
+    settled.kind = if timing.apply(&mut timed, report) { Some(named_by_hash(timed)) } else { made };
+    settled.without = TIMES;
+}
+
+/// Whether the schema of a key is that of a command, also of an optional one.
+fn is_command(schema: &Json) -> bool {
+    let is_it = |schema: &Json| schema["x-command"] == true;
+    is_it(schema) || schema["anyOf"].as_array().is_some_and(|forms| forms.iter().any(is_it))
 }
 
 /// A content of the right form.

@@ -561,7 +561,7 @@ impl Maker<'_> {
         };
         let Some(builtin) = known.builtin else {
             if known.kind.backend == "noop" {
-                builtin::settle_plain(builtin::named("noop"), content, report)?;
+                builtin::settle(builtin::named("noop"), content, self.files, report)?;
             }
             return Some(known);
         };

@@ -4,11 +4,10 @@ use cob_kinds::{Entry, STALE, Service};
 use cob_types::{Kind, StateName, Transition};
 
 use super::Report;
-use super::builtin::{Checked, Settled, check, named_by_hash};
+use super::builtin::{Checked, Settled, add_commands, check};
 use super::files::Files;
-use super::kinds::Timing;
 use crate::diagnostic::Diagnostic;
-use crate::model::{Duration, Marked, Node, Run};
+use crate::model::{Marked, Node};
 
 /// Checks the content; `None` if it has faults, which are already reported.
 pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
@@ -16,10 +15,7 @@ pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &
     let Checked { node, json, mut settled } = check(entry, content, report)?;
     let service: Service = serde_json::from_value(json).ok()?;
     let at = |key: &str| node.map().and_then(|map| map.get(key));
-    let commands = ["start", "stop", "status", "reload", "ready"];
-    for run in commands.iter().filter_map(|key| at(key)?.read::<Run>().ok()) {
-        files.command(&run, &mut settled.files, report);
-    }
+    add_commands(entry, &node, service.kind(), &mut settled, files, report);
     let drop_ins = at("drop_ins").and_then(Node::map).into_iter().flat_map(|map| &map.entries);
     for text in at("unit_file").into_iter().chain(drop_ins.map(|(_, node)| node)) {
         let file = text.map().filter(|map| map.entries.len() == 1).and_then(|map| map.get("file"));
@@ -27,18 +23,6 @@ pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &
             files.named(&[Marked { mark: file.mark, value: name.to_owned() }], &mut settled.files, report);
         }
     }
-    let made = service.kind();
-    let mut timed = made.clone().unwrap_or_else(|| entry.kind.kind());
-    let time = |key: &str| at(key).and_then(|node| node.read::<Duration>().ok());
-    let (timeout, grace, retry_delay) = (time("timeout"), time("grace"), time("retry_delay"));
-    let timing = Timing {
-        timeout: timeout.as_ref(),
-        grace: grace.as_ref(),
-        retries: service.retries,
-        retry_delay: retry_delay.as_ref(),
-    };
-    settled.kind = if timing.apply(&mut timed, report) { Some(named_by_hash(timed)) } else { made };
-    settled.without = Service::OF_THE_KIND;
     if let (Some(user), Some(file)) = (at("user").filter(|_| service.user.is_some()), settled.files.keys().next()) {
         let what = format!("`{file}` travels into a folder that only root may enter, and the service runs as a user");
         let fault = Diagnostic::error("bad-content", what);

@@ -119,7 +119,7 @@ impl Host {
     }
 
     /// Rejects a path that a link leads out of the root folder.
-    pub(super) fn is_inside(&self, absolute: &str, path: &Path) -> Result<(), String> {
+    pub(in crate::kinds) fn is_inside(&self, absolute: &str, path: &Path) -> Result<(), String> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if path.starts_with(&root) {
             return Ok(());

@@ -13,6 +13,7 @@ mod act;
 mod backend;
 mod bytes;
 mod host;
+pub(super) mod note;
 mod peers;
 mod shared;
 mod turn;

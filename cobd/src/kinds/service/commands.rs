@@ -63,7 +63,7 @@ impl RunAs {
     ///
     /// # Errors
     /// The reason as text, with advice.
-    pub(super) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
+    pub(crate) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
         Self::look_up(user, group)?.ok_or_else(|| {
             format!(
                 "there is no user {user} on this host; let the service `require` a change object of the kind `user`"

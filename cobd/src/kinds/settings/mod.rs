@@ -2,6 +2,7 @@
 //!
 //! [`setting`] has the common part. Each entry of [`ALL`] is a kind; the other modules are helpers of the kinds.
 
+mod absent;
 mod accounts;
 mod conf;
 mod cron;
@@ -33,6 +34,7 @@ use super::native::Native;
 
 /// All these kinds.
 pub(super) const ALL: &[&dyn Native] = &[
+    &absent::AbsentSetting,
     &cron::CronSetting,
     #[cfg(test)]
     &example_test::HostnameSetting,

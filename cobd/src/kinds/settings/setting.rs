@@ -15,8 +15,6 @@
 //! because the note is written first and deleted last, and a look decides which work is left.
 
 use std::fmt;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,12 +23,8 @@ use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::durable;
 use crate::kinds::backend::TransitionAttempt;
-use crate::kinds::native::{Call, Found, Host, Made, NOTE, Native, Turn};
-
-/// The format of the note.
-const FORMAT: u32 = 1;
+use crate::kinds::native::{Call, Found, Host, Made, Native, Turn, note};
 
 /// A property of the host that can be set.
 pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
@@ -111,37 +105,9 @@ pub(in crate::kinds) trait Spec {
 /// The note of the original state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
-    format: u32,
     /// The content at that time: a later content may be about another property.
     content: String,
     before: Option<Value>,
-}
-
-impl Note {
-    fn read(own: &Path) -> Result<Option<Self>, String> {
-        let path = own.join(NOTE);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
-        };
-        let note: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        if note.format == FORMAT {
-            Ok(Some(note))
-        } else {
-            Err(format!("{}: it has format {}; this program reads {FORMAT}", path.display(), note.format))
-        }
-    }
-
-    fn write(&self, own: &Path) -> Result<(), String> {
-        let bytes = serde_json::to_vec(self).expect("a note is plain data");
-        let written = durable::write_file(own, NOTE, 0o600, &bytes, durable::Sync::Now);
-        written.map_err(|error| format!("{}: {error}", own.join(NOTE).display()))
-    }
-
-    fn delete(own: &Path) -> Result<(), String> {
-        let deleted = fs::remove_file(own.join(NOTE)).and_then(|()| durable::sync_folder(own));
-        deleted.map_err(|error| format!("{}: {error}", own.join(NOTE).display()))
-    }
 }
 
 impl<S: Setting> Native for S {
@@ -162,7 +128,7 @@ impl<S: Setting> Native for S {
         if !call.observed {
             clear_killed(spec.as_ref(), &call.own)?;
         }
-        let Some(note) = Note::read(&call.own)? else {
+        let Some(note) = note::read::<Note>(&call.own)? else {
             return if call.observed { seen(self, spec.as_ref(), call) } else { Ok(Found::state("absent")) };
         };
         let noted = self.read(&note.content, &call.cob)?;
@@ -249,7 +215,7 @@ fn named(spec: &dyn Spec) -> String {
 }
 
 fn present(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), String> {
-    let note = Note::read(&call.own)?;
+    let note = note::read::<Note>(&call.own)?;
     let is_about_this = match &note {
         Some(note) => is_one_thing(setting.read(&note.content, &call.cob)?.as_ref(), spec),
         None => true,
@@ -264,9 +230,9 @@ fn present(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), S
         Some(note) => Some(with_what_is_missing(note.before, spec.before()?)),
     };
     if let Some(before) = before {
-        Note { format: FORMAT, content: call.content.clone(), before }.write(&call.own)?;
+        note::write(&call.own, &Note { content: call.content.clone(), before })?;
     }
-    let before = Note::read(&call.own)?.and_then(|note| note.before);
+    let before = note::read::<Note>(&call.own)?.and_then(|note| note.before);
     if spec.look(before.as_ref())? != Some(spec.wanted()) {
         spec.apply(before.as_ref())?;
     }
@@ -306,10 +272,10 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
 }
 
 fn undo(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), String> {
-    let Some(note) = Note::read(&call.own)? else { return Ok(()) };
+    let Some(note) = note::read::<Note>(&call.own)? else { return Ok(()) };
     let noted = spec_of(setting, &note.content, call)?;
     // A content that changes only the removal needs no transition, and leaves the note as it was.
     let spec = if is_one_thing(noted.as_ref(), spec) { spec } else { noted.as_ref() };
     spec.restore(note.before.as_ref())?;
-    Note::delete(&call.own)
+    note::delete(&call.own)
 }
