@@ -7,6 +7,7 @@ mod absent;
 mod accounts;
 mod commands;
 mod cron;
+mod edits;
 mod exec;
 mod fault;
 mod footprint;
@@ -24,6 +25,7 @@ pub use absent::Absent;
 pub use accounts::{Group, User};
 pub use commands::TIMES;
 pub use cron::Cron;
+pub use edits::{Block, Line, expression};
 pub use exec::Exec;
 pub use fault::{Fault, Faults, Place};
 pub use footprint::{Access, Footprint, OwnedFile, Subject};
@@ -47,6 +49,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Service>(),
     Entry::of::<Exec>(),
     Entry::of::<Absent>(),
+    Entry::of::<Line>(),
+    Entry::of::<Block>(),
     Entry::of::<Wait>(),
     Entry::of::<TcpCheck>(),
     Entry::of::<HttpCheck>(),

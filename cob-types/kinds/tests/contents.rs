@@ -53,6 +53,44 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "line",
+        &[
+            r#"{"path": "/etc/x", "line": "a"}"#,
+            r#"{"path": "/etc/x", "line": "Port 22", "match": "^#?Port ", "after": "^# ports", "create": true}"#,
+            r#"{"path": "/etc/x", "match": "^#", "absent": true, "root": "/srv/host"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"path": "/etc/x"}"#,
+            r#"{"path": "x", "line": "a"}"#,
+            r#"{"path": "/etc/", "line": "a"}"#,
+            r#"{"path": "/etc/../x", "line": "a"}"#,
+            r#"{"path": "/etc/x", "line": "a\nb"}"#,
+            r#"{"path": "/etc/x", "line": "a", "match": "("}"#,
+            r#"{"path": "/etc/x", "line": "a", "match": "b"}"#,
+            r#"{"path": "/etc/x", "match": "b"}"#,
+            r#"{"path": "/etc/x", "line": "a", "after": "b", "before": "c"}"#,
+            r#"{"path": "/etc/x", "line": "a", "absent": true, "after": "b"}"#,
+        ],
+    ),
+    (
+        "block",
+        &[
+            r#"{"path": "/etc/x", "block": "a\nb"}"#,
+            r#"{"path": "/etc/x", "block": "", "comment": "//", "before": "^end", "create": true, "root": "/srv/host"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"path": "/etc/x"}"#,
+            r#"{"path": "x", "block": "a"}"#,
+            r#"{"path": "/etc/x", "block": "a", "comment": " "}"#,
+            r#"{"path": "/etc/x", "block": "a", "after": "("}"#,
+            r#"{"path": "/etc/x", "block": "a", "marker": "x"}"#,
+        ],
+    ),
+    (
         "absent",
         &[r#"{"path": "/etc/motd.d/ads"}"#, r#"{"path": "/srv/old/", "root": "/srv/host"}"#],
         &[

@@ -100,7 +100,7 @@ impl Spec for Entry {
         Some(TURN)
     }
 
-    fn shared(&self) -> Option<(&'static str, &'static str)> {
+    fn shared(&self) -> Option<(&str, &'static str)> {
         Some((FILE, TURN))
     }
 

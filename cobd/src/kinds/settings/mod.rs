@@ -6,6 +6,7 @@ mod absent;
 mod accounts;
 mod conf;
 mod cron;
+mod edits;
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the definition of a kind is public in cob-kinds")]
 mod example_test;
@@ -36,6 +37,8 @@ use super::native::Native;
 pub(super) const ALL: &[&dyn Native] = &[
     &absent::AbsentSetting,
     &cron::CronSetting,
+    &edits::BlockSetting,
+    &edits::LineSetting,
     #[cfg(test)]
     &example_test::HostnameSetting,
     &group::GroupSetting,

@@ -403,7 +403,7 @@ impl Spec for Place {
         format!("{} from {} ({})", self.path, self.source, self.kind)
     }
 
-    fn shared(&self) -> Option<(&'static str, &'static str)> {
+    fn shared(&self) -> Option<(&str, &'static str)> {
         Some((FSTAB, TURN))
     }
 

@@ -61,7 +61,7 @@ pub(in crate::kinds) trait Spec {
     }
 
     /// The file that it edits together with other programs, and the name of the file lock for the edit.
-    fn shared(&self) -> Option<(&'static str, &'static str)> {
+    fn shared(&self) -> Option<(&str, &'static str)> {
         None
     }
 
