@@ -394,7 +394,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 
 /// Texts of other programs that our programs read, with the program; and texts of earlier versions of COB, which had no
 /// typed field.
-const FOREIGN: [(&str, &str); 21] = [
+const FOREIGN: [(&str, &str); 26] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
@@ -404,6 +404,11 @@ const FOREIGN: [(&str, &str); 21] = [
     ("Device or resource busy", "dpkg"),
     ("unmet dependencies:", "apt-get"),
     ("dpkg: error processing ", "dpkg"),
+    ("Some index files failed", "apt-get"),
+    ("PRIVATE KEY", "keys of OpenSSH and OpenPGP"),
+    ("BEGIN SSH2 PUBLIC KEY", "RFC 4716"),
+    ("-----BEGIN PGP PUBLIC KEY BLOCK-----", "OpenPGP"),
+    ("-----END PGP PUBLIC KEY BLOCK-----", "OpenPGP"),
     ("is not installed", "rpm"),
     ("Operation aborted", "dnf"),
     ("nothing provides", "dnf"),

@@ -5,6 +5,7 @@
 
 mod absent;
 mod accounts;
+mod authorized_key;
 mod commands;
 mod cron;
 mod edits;
@@ -23,6 +24,7 @@ mod sysctl;
 
 pub use absent::Absent;
 pub use accounts::{Group, User};
+pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use commands::TIMES;
 pub use cron::Cron;
 pub use edits::{Block, Line, expression};
@@ -64,6 +66,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Mount>(),
     Entry::of::<User>(),
     Entry::of::<Group>(),
+    Entry::of::<AuthorizedKey>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Entry::without_content(Builtin {

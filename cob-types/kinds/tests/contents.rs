@@ -238,6 +238,27 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "authorized-key",
+        &[
+            r#"{"user": "ada", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK ada@laptop\n"}"#,
+            r#"{"user": "Ada.L", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK", "options": "restrict,command=\"a b\"", "comment": "Ada", "root": "/srv/host"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"user": "ada"}"#,
+            r#"{"user": "ada", "key": ""}"#,
+            r#"{"user": "a b", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK"}"#,
+            r#"{"user": "ada", "key": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----"}"#,
+            r#"{"user": "ada", "key": "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK"}"#,
+            r#"{"user": "ada", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYp"}"#,
+            r#"{"user": "ada", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK", "options": "command=x"}"#,
+            r#"{"user": "ada", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK", "comment": "a\nb"}"#,
+            r#"{"user": "ada", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK", "root": "srv"}"#,
+            r#"{"user": "ada", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK", "more": 1}"#,
+        ],
+    ),
+    (
         "wait",
         &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
         &[

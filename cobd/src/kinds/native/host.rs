@@ -188,10 +188,7 @@ impl Owned {
 
     /// Applies the properties to a replacement file. The caller sets the mode afterwards.
     pub(super) fn give(&self, file: &fs::File) -> io::Result<()> {
-        let made = file.metadata()?;
-        if (self.user, self.group) != (made.uid(), made.gid()) {
-            fchown(file, Some(self.user), Some(self.group))?;
-        }
+        give_to(file, self.user, self.group)?;
         let is = attributes(&own_link(file));
         // The folder may have default access lists for new files.
         for name in is.keys().filter(|name| !self.attributes.contains_key(*name) && !is_of_system(name)) {
@@ -206,6 +203,12 @@ impl Owned {
         }
         Ok(())
     }
+}
+
+/// Gives an open file to a user and a group, if another user or group has it.
+pub(super) fn give_to(file: &fs::File, user: u32, group: u32) -> io::Result<()> {
+    let is = file.metadata()?;
+    if (user, group) == (is.uid(), is.gid()) { Ok(()) } else { fchown(file, Some(user), Some(group)) }
 }
 
 fn is_of_system(name: &[u8]) -> bool {

@@ -12,6 +12,7 @@
 mod act;
 mod backend;
 mod bytes;
+mod home;
 mod host;
 pub(super) mod note;
 mod peers;
@@ -32,6 +33,7 @@ use super::backend::TransitionAttempt;
 pub(crate) use act::act;
 pub(super) use backend::NativeKind;
 pub(super) use bytes::bytes_of;
+pub(super) use home::{Account, Folder};
 pub(super) use host::{Host, Ran, run_bounded};
 pub(super) use peers::Peers;
 pub(super) use shared::{insert_line, lines};

@@ -6,15 +6,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 
 use super::bytes::{bytes_of, text_of};
-use super::host::{Host, MAX_FILE, Owned, own_link, too_long};
+use super::host::{Host, MAX_FILE, Owned, give_to, own_link, too_long};
 use crate::durable;
 
 /// The most repetitions of an edit after concurrent changes.
@@ -49,22 +49,13 @@ impl Host {
         mode: u32,
         change: &dyn Fn(&str) -> Option<String>,
     ) -> Result<bool, String> {
-        let mut is_changed = false;
-        for _ in 0..ATTEMPTS {
-            let path = self.path(absolute);
+        let path = self.path(absolute);
+        let place = || {
             // A link stands for its target.
-            let path = path.canonicalize().unwrap_or(path);
-            self.is_inside(absolute, &path)?;
-            let failed = |error: io::Error| format!("{}: {error}", path.display());
-            let old = Old::open(&path).map_err(failed)?;
-            let Some(new) = change(&text_of(old.content().to_vec())) else { return Ok(is_changed) };
-            let new = bytes_of(&new).into_owned();
-            if new.len() as u64 > MAX_FILE {
-                return Err(failed(too_long()));
-            }
-            is_changed |= old.replace(&path, &new, mode).map_err(failed)?;
-        }
-        Err(format!("{}: other programs change it all the time", self.path(absolute).display()))
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            self.is_inside(absolute, &path).map(|()| path)
+        };
+        edit(&place, &path, &Rules { mode, owner: None, may: &|_| Ok(()) }, change)
     }
 
     /// Whether an edit of the file is under way or was killed.
@@ -90,8 +81,46 @@ impl Host {
     }
 }
 
+/// The rules of an edit.
+pub(super) struct Rules<'a> {
+    /// The mode of a new file.
+    pub(super) mode: u32,
+    /// The owner and group of a new file. `None`: of this program.
+    pub(super) owner: Option<(u32, u32)>,
+    /// Rejects a file that must not be read or written.
+    pub(super) may: &'a dyn Fn(&fs::Metadata) -> io::Result<()>,
+}
+
+/// Edits or creates the file at the path that `place` returns; `shown` is its path for people.
+pub(super) fn edit(
+    place: &dyn Fn() -> Result<PathBuf, String>,
+    shown: &Path,
+    rules: &Rules<'_>,
+    change: &dyn Fn(&str) -> Option<String>,
+) -> Result<bool, String> {
+    let failed = |error: io::Error| format!("{}: {error}", shown.display());
+    let mut is_changed = false;
+    for _ in 0..ATTEMPTS {
+        let path = place()?;
+        let old = Old::open(&path, rules).map_err(failed)?;
+        let Some(new) = change(&text_of(old.content().to_vec())) else { return Ok(is_changed) };
+        let new = bytes_of(&new).into_owned();
+        if new.len() as u64 > MAX_FILE {
+            return Err(failed(too_long()));
+        }
+        is_changed |= old.replace(&path, &new, rules).map_err(failed)?;
+    }
+    Err(format!("{}: other programs change it all the time", shown.display()))
+}
+
+/// Opens a file itself, not the target of a link, and does not wait for the other end of a pipe.
+pub(super) fn open_itself(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    options.custom_flags(i32::try_from(flags).expect("flags are few bits")).open(path)
+}
+
 /// The path of the new file before the exchange, and of the old file after it.
-fn beside(path: &Path) -> PathBuf {
+pub(super) fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.cob-new"))
 }
@@ -100,11 +129,12 @@ fn beside(path: &Path) -> PathBuf {
 struct Old(Option<(File, Vec<u8>)>);
 
 impl Old {
-    fn open(path: &Path) -> io::Result<Self> {
-        match File::open(path) {
+    fn open(path: &Path, rules: &Rules<'_>) -> io::Result<Self> {
+        match open_itself(path, OpenOptions::new().read(true)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self(None)),
             opened => {
                 let file = opened?;
+                (rules.may)(&file.metadata()?)?;
                 let content = content_of(&file)?;
                 Ok(Self(Some((file, content))))
             }
@@ -116,14 +146,18 @@ impl Old {
     }
 
     /// Replaces the file by the new content, unless it changed meanwhile. Returns whether it did.
-    fn replace(&self, path: &Path, new: &[u8], mode: u32) -> io::Result<bool> {
+    fn replace(&self, path: &Path, new: &[u8], rules: &Rules<'_>) -> io::Result<bool> {
         let folder = path.parent().ok_or_else(|| io::Error::other("no file can be there"))?;
         fs::create_dir_all(folder)?;
         let is = self.0.as_ref().map(|(file, _)| file.metadata()).transpose()?;
-        let mode = is.as_ref().map_or(mode, |is| is.permissions().mode() & 0o7777);
+        let mode = is.as_ref().map_or(rules.mode, |is| is.permissions().mode() & 0o7777);
         let like = self.0.as_ref().zip(is).map(|((file, _), is)| Owned::of(&own_link(file), &is));
         let fill = |file: &mut File| {
-            like.as_ref().map_or(Ok(()), |like| like.give(file))?;
+            match (&like, rules.owner) {
+                (Some(like), _) => like.give(file)?,
+                (None, Some((user, group))) => give_to(file, user, group)?,
+                (None, None) => {}
+            }
             file.write_all(new)
         };
         let staged = beside(path);
@@ -135,7 +169,7 @@ impl Old {
             Some((file, before)) => {
                 let now = content_of(file)?;
                 let added = now.strip_prefix(before.as_slice()).unwrap_or_default();
-                append(&staged, added)?;
+                append(&staged, added, rules)?;
                 ([before, added].concat(), [new, added].concat())
             }
         };
@@ -147,7 +181,7 @@ impl Old {
             Some((file, _)) => match put(RenameFlags::EXCHANGE) {
                 // The file was removed meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, &before, &new)),
+                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, (&before, &new), rules)),
             },
         };
         if !matches!(done, Ok(true)) || self.0.is_some() {
@@ -160,36 +194,44 @@ impl Old {
 
 /// Compares the file that was replaced with the content that was read. Appended text is appended to the new file. After
 /// any other change, the two files are exchanged back, and the answer is false.
-fn came_out(staged: &Path, path: &Path, file: &File, before: &[u8], new: &[u8]) -> io::Result<bool> {
+fn came_out(
+    staged: &Path,
+    path: &Path,
+    file: &File,
+    (before, new): (&[u8], &[u8]),
+    rules: &Rules<'_>,
+) -> io::Result<bool> {
     let is_it = {
-        let (out, was) = (fs::metadata(staged)?, file.metadata()?);
+        let (out, was) = (fs::symlink_metadata(staged)?, file.metadata()?);
         (out.dev(), out.ino()) == (was.dev(), was.ino())
     };
     if is_it {
         wait_for_writers(file)?;
         let after = content_of(file)?;
         if let Some(added) = after.strip_prefix(before) {
-            append(path, added)?;
+            append(path, added, rules)?;
             return Ok(true);
         }
     }
     renameat_with(CWD, staged, CWD, path, RenameFlags::EXCHANGE)?;
-    let ours = File::open(staged)?;
+    let ours = open_itself(staged, OpenOptions::new().read(true))?;
+    (rules.may)(&ours.metadata()?)?;
     wait_for_writers(&ours)?;
-    append(path, content_of(&ours)?.strip_prefix(new).unwrap_or_default())?;
+    append(path, content_of(&ours)?.strip_prefix(new).unwrap_or_default(), rules)?;
     Ok(false)
 }
 
-fn append(path: &Path, added: &[u8]) -> io::Result<()> {
+fn append(path: &Path, added: &[u8], rules: &Rules<'_>) -> io::Result<()> {
     if added.is_empty() {
         return Ok(());
     }
-    let mut file = OpenOptions::new().append(true).open(path)?;
+    let mut file = open_itself(path, OpenOptions::new().append(true))?;
+    (rules.may)(&file.metadata()?)?;
     file.write_all(added)?;
     file.sync_all()
 }
 
-fn content_of(file: &File) -> io::Result<Vec<u8>> {
+pub(super) fn content_of(file: &File) -> io::Result<Vec<u8>> {
     // A second open file leaves the read position of other readers unchanged.
     let again = File::open(own_link(file))?;
     let mut bytes = Vec::new();
@@ -199,7 +241,7 @@ fn content_of(file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// Waits until no other program has the replaced file open for writing. Programs can't open it any more.
-fn wait_for_writers(file: &File) -> io::Result<()> {
+pub(super) fn wait_for_writers(file: &File) -> io::Result<()> {
     let is = file.metadata()?;
     let limit = Instant::now() + WRITERS;
     while has_writer((is.dev(), is.ino())) && Instant::now() < limit {

@@ -4,6 +4,7 @@
 
 mod absent;
 mod accounts;
+mod authorized_key;
 mod conf;
 mod cron;
 mod edits;
@@ -36,6 +37,7 @@ use super::native::Native;
 /// All these kinds.
 pub(super) const ALL: &[&dyn Native] = &[
     &absent::AbsentSetting,
+    &authorized_key::AuthorizedKeySetting,
     &cron::CronSetting,
     &edits::BlockSetting,
     &edits::LineSetting,

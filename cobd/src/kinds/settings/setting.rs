@@ -65,6 +65,18 @@ pub(in crate::kinds) trait Spec {
         None
     }
 
+    /// Removes leftovers of a killed edit beside a shared file.
+    ///
+    /// # Errors
+    /// The reason as text, with the file.
+    fn clear_killed(&self, own: &Path) -> Result<(), String> {
+        let Some((file, turn)) = self.shared().filter(|(file, _)| self.host().is_half_edited(file)) else {
+            return Ok(());
+        };
+        // The holder of the lock is editing.
+        Turn::take(own, turn).map_or(Ok(()), |_turn| self.host().clear_edit(file))
+    }
+
     /// Sets the own folder, beside which file locks are, and the longest wait for a lock. Needed by kinds that take a
     /// lock in the middle of a transition.
     fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
@@ -126,7 +138,7 @@ impl<S: Setting> Native for S {
     fn check(&self, call: &Call) -> Result<Found, String> {
         let spec = spec_of(self, &call.content, call)?;
         if !call.observed {
-            clear_killed(spec.as_ref(), &call.own)?;
+            spec.clear_killed(&call.own)?;
         }
         let Some(note) = note::read::<Note>(&call.own)? else {
             return if call.observed { seen(self, spec.as_ref(), call) } else { Ok(Found::state("absent")) };
@@ -162,13 +174,6 @@ fn moved(setting: &impl Setting, call: &Call, hop: &TransitionAttempt) -> Result
         "absent" => undo(setting, spec.as_ref(), call),
         other => Err(format!("it has no transition to {other}")),
     }
-}
-
-/// Removes leftovers of a killed edit beside a shared file.
-fn clear_killed(spec: &dyn Spec, own: &Path) -> Result<(), String> {
-    let Some((file, turn)) = spec.shared().filter(|(file, _)| spec.host().is_half_edited(file)) else { return Ok(()) };
-    // The holder of the lock is editing.
-    Turn::take(own, turn).map_or(Ok(()), |_turn| spec.host().clear_edit(file))
 }
 
 /// The specification in a content, with its own folder for file locks.
