@@ -15,6 +15,7 @@ mod footprint;
 mod form;
 mod gates;
 mod host_entry;
+mod hostname;
 mod kernel_module;
 mod kind;
 mod mount;
@@ -34,6 +35,7 @@ pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
 pub use gates::{Budget, HttpAddress, HttpCheck, Noop, TcpCheck, Wait};
 pub use host_entry::HostEntry;
+pub use hostname::Hostname;
 pub use kernel_module::KernelModule;
 pub use kind::{
     Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
@@ -67,6 +69,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<User>(),
     Entry::of::<Group>(),
     Entry::of::<AuthorizedKey>(),
+    Entry::of::<Hostname>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Entry::without_content(Builtin {

@@ -259,6 +259,22 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "hostname",
+        &[r#"{"name": "web1"}"#, r#"{"name": "Web-1.example.org", "root": "/srv/host"}"#],
+        &[
+            "null",
+            "{}",
+            r#"{"name": ""}"#,
+            r#"{"name": "a b"}"#,
+            r#"{"name": "-a"}"#,
+            r#"{"name": "a."}"#,
+            r#"{"name": "a_b"}"#,
+            r#"{"name": "a12345678901234567890123456789012345678901234567890123456789012345"}"#,
+            r#"{"name": "a", "root": "srv"}"#,
+            r#"{"name": "a", "more": 1}"#,
+        ],
+    ),
+    (
         "wait",
         &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
         &[

@@ -13,6 +13,7 @@ mod edits;
 mod example_test;
 mod group;
 mod host_entry;
+mod hostname;
 mod kernel_log;
 mod kernel_module;
 mod mount;
@@ -42,9 +43,10 @@ pub(super) const ALL: &[&dyn Native] = &[
     &edits::BlockSetting,
     &edits::LineSetting,
     #[cfg(test)]
-    &example_test::HostnameSetting,
+    &example_test::MotdSetting,
     &group::GroupSetting,
     &host_entry::HostEntrySetting,
+    &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
     &sysctl::SysctlSetting,

@@ -516,7 +516,7 @@ fn contents_that_would_do_harm_are_refused() {
     assert!(native.accept(r#"{"root":"x","schedule":"@daily","command":"x"}"#).is_err());
 }
 
-/// Runs a test of this program again in a separate mount namespace. `None`: this is the run in the namespace.
+/// Runs a test of this program again in separate namespaces of mounts and of the host name. `None`: this is the run in the namespace.
 pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
     if std::env::var_os("COB_TEST_NAMESPACE").is_some() {
         return None;
@@ -527,7 +527,7 @@ pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
     }
     let program = std::env::current_exe().expect("this program");
     let mut command = std::process::Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--"]).arg(program);
+    command.args(["--mount", "--uts", "--propagation", "private", "--"]).arg(program);
     command.args(["--exact", test, "--nocapture"]).env("COB_TEST_NAMESPACE", "1");
     let ran = command.output().expect("run");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
