@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 /// The ending of temporary names. A file with this ending may always be deleted.
@@ -51,6 +51,24 @@ pub fn write_file_with(
         Sync::Now => sync_folder(folder),
         Sync::Later => Ok(()),
     }
+}
+
+/// Makes the link `folder/name` durably: a reader sees either the old entry or the new link.
+///
+/// # Errors
+/// The error of the file system; the old entry is then untouched.
+pub fn link(folder: &Path, name: &str, target: &Path) -> io::Result<()> {
+    let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
+    match fs::remove_file(&temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let linked = symlink(target, &temp).and_then(|()| fs::rename(&temp, folder.join(name)));
+    if let Err(error) = linked {
+        let _ = fs::remove_file(&temp);
+        return Err(error);
+    }
+    sync_folder(folder)
 }
 
 /// Writes a new file durably at `path` and replaces an existing file. The caller renames or removes it.

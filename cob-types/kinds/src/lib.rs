@@ -22,6 +22,7 @@ mod mount;
 mod package;
 mod service;
 mod sysctl;
+mod timezone;
 
 pub use absent::Absent;
 pub use accounts::{Group, User};
@@ -45,6 +46,7 @@ pub use mount::Mount;
 pub use package::{Package, Version};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
+pub use timezone::Timezone;
 
 /// All built-in kinds. `script` and `plugin` have no content type, because their contents are kinds; the content of
 /// `file-tree` is converted for the bundle: `cobgen` has its form in the model, and cob-files its form in bundles.
@@ -70,6 +72,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Group>(),
     Entry::of::<AuthorizedKey>(),
     Entry::of::<Hostname>(),
+    Entry::of::<Timezone>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Entry::without_content(Builtin {

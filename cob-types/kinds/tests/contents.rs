@@ -275,6 +275,22 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "timezone",
+        &[r#"{"zone": "Europe/Berlin"}"#, r#"{"zone": "Etc/GMT+5", "root": "/srv/host"}"#],
+        &[
+            "null",
+            "{}",
+            r#"{"zone": ""}"#,
+            r#"{"zone": "/etc/passwd"}"#,
+            r#"{"zone": "../Europe/Berlin"}"#,
+            r#"{"zone": "Europe/"}"#,
+            r#"{"zone": "Europe/New York"}"#,
+            r#"{"zone": 1}"#,
+            r#"{"zone": "UTC", "root": "srv"}"#,
+            r#"{"zone": "UTC", "more": 1}"#,
+        ],
+    ),
+    (
         "wait",
         &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
         &[

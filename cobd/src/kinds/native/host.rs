@@ -158,6 +158,21 @@ impl Host {
         }
     }
 
+    /// Makes a link durably and atomically, in place of any file or link.
+    ///
+    /// # Errors
+    /// The reason as text, with the link.
+    pub(in crate::kinds) fn link(&self, absolute: &str, target: &str) -> Result<(), String> {
+        let path = self.path(absolute);
+        let failed = |error: io::Error| format!("{}: {error}", path.display());
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Err(format!("{}: no link can be there", path.display()));
+        };
+        let folder = folder.canonicalize().map_err(failed)?;
+        self.is_inside(absolute, &folder)?;
+        durable::link(&folder, name, Path::new(target)).map_err(failed)
+    }
+
     /// Removes a file durably, if it exists.
     ///
     /// # Errors

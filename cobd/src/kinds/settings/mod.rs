@@ -30,6 +30,7 @@ mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]
 mod tests;
+mod timezone;
 mod user;
 
 use self::setting::{Setting, Spec};
@@ -50,5 +51,6 @@ pub(super) const ALL: &[&dyn Native] = &[
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
     &sysctl::SysctlSetting,
+    &timezone::TimezoneSetting,
     &user::UserSetting,
 ];
