@@ -5,6 +5,7 @@
 
 mod absent;
 mod accounts;
+mod alternative;
 mod authorized_key;
 mod commands;
 mod cron;
@@ -26,6 +27,7 @@ mod timezone;
 
 pub use absent::Absent;
 pub use accounts::{Group, User};
+pub use alternative::Alternative;
 pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use commands::TIMES;
 pub use cron::Cron;
@@ -73,6 +75,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<AuthorizedKey>(),
     Entry::of::<Hostname>(),
     Entry::of::<Timezone>(),
+    Entry::of::<Alternative>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Entry::without_content(Builtin {

@@ -291,6 +291,25 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "alternative",
+        &[
+            r#"{"name": "editor", "path": "/usr/bin/vim.basic"}"#,
+            r#"{"name": "x-www-browser", "path": "/usr/bin/w3m", "root": "/srv/host"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"name": "editor"}"#,
+            r#"{"name": "", "path": "/bin/ed"}"#,
+            r#"{"name": "-x", "path": "/bin/ed"}"#,
+            r#"{"name": "../x", "path": "/bin/ed"}"#,
+            r#"{"name": "editor", "path": "ed"}"#,
+            r#"{"name": "editor", "path": "/bin/ed\n"}"#,
+            r#"{"name": "editor", "path": "/bin/ed", "root": "srv"}"#,
+            r#"{"name": "editor", "path": "/bin/ed", "more": 1}"#,
+        ],
+    ),
+    (
         "wait",
         &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
         &[

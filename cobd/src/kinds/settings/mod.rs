@@ -4,6 +4,7 @@
 
 mod absent;
 mod accounts;
+mod alternative;
 mod authorized_key;
 mod conf;
 mod cron;
@@ -39,6 +40,7 @@ use super::native::Native;
 /// All these kinds.
 pub(super) const ALL: &[&dyn Native] = &[
     &absent::AbsentSetting,
+    &alternative::AlternativeSetting,
     &authorized_key::AuthorizedKeySetting,
     &cron::CronSetting,
     &edits::BlockSetting,
