@@ -6,6 +6,7 @@
 mod absent;
 mod accounts;
 mod alternative;
+mod apt_source;
 mod authorized_key;
 mod commands;
 mod cron;
@@ -28,6 +29,7 @@ mod timezone;
 pub use absent::Absent;
 pub use accounts::{Group, User};
 pub use alternative::Alternative;
+pub use apt_source::AptSource;
 pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use commands::TIMES;
 pub use cron::Cron;
@@ -76,6 +78,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Hostname>(),
     Entry::of::<Timezone>(),
     Entry::of::<Alternative>(),
+    Entry::of::<AptSource>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Entry::without_content(Builtin {

@@ -310,6 +310,32 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "apt-source",
+        &[
+            r#"{"name": "tools", "uris": ["https://h/debian"], "suites": ["bookworm"], "components": ["main"]}"#,
+            r#"{"name": "t.1-x", "uris": ["file:/srv/repo", "http://h/"], "suites": ["./"], "architectures": ["amd64"], "root": "/srv/host"}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["a"], "components": ["b"], "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEaA==\n-----END PGP PUBLIC KEY BLOCK-----\n"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"name": "t", "uris": [], "suites": ["./"]}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": []}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["a"]}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["./"], "components": ["main"]}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["./", "a"]}"#,
+            r#"{"name": "../t", "uris": ["http://h"], "suites": ["./"]}"#,
+            r#"{"name": "t t", "uris": ["http://h"], "suites": ["./"]}"#,
+            r#"{"name": "t", "uris": ["h"], "suites": ["./"]}"#,
+            r#"{"name": "t", "uris": ["http://h /x"], "suites": ["./"]}"#,
+            r#"{"name": "t", "uris": ["http://h\nEnabled: no"], "suites": ["./"]}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["./"], "key": "mDMEaA=="}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["./"], "key": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n-----END PGP PRIVATE KEY BLOCK-----"}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["./"], "root": "srv"}"#,
+            r#"{"name": "t", "uris": ["http://h"], "suites": ["./"], "more": 1}"#,
+        ],
+    ),
+    (
         "wait",
         &[r#"{"seconds": 5}"#, r#"{"ms": 20}"#, r#"{"seconds": 0}"#, r#"{"seconds": 604800}"#, r#"{"ms": 604800000}"#],
         &[

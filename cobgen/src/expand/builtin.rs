@@ -61,6 +61,7 @@ pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &
         "script" => script(content, files, report),
         "plugin" => plugin::settle(content, files, report),
         "service" => service::settle(entry, content, files, report),
+        "apt-source" => with_texts(entry, content, &["key"], files, report),
         _ => settle_plain(entry, content, files, report),
     }
 }
@@ -115,6 +116,21 @@ pub(super) fn add_commands(
 fn is_command(schema: &Json) -> bool {
     let is_it = |schema: &Json| schema["x-command"] == true;
     is_it(schema) || schema["anyOf"].as_array().is_some_and(|forms| forms.iter().any(is_it))
+}
+
+/// Checks a content in which the values of these keys may be files beside the model. Daemons get their texts.
+fn with_texts(entry: &Entry, content: &Node, keys: &[&str], files: &Files, report: &mut Report<'_>) -> Option<Settled> {
+    let before = report.errors();
+    let mut content = content.clone();
+    if let Value::Map(map) = &mut content.value {
+        for (_, node) in map.entries.iter_mut().filter(|(key, _)| keys.contains(&key.text.as_str())) {
+            let file = node.map().filter(|map| map.entries.len() == 1).and_then(|map| map.get("file"));
+            let Some((name, mark)) = file.and_then(|file| Some((file.text()?.to_owned(), file.mark))) else { continue };
+            node.value = Value::Text(files.text(&name, mark, report)?);
+        }
+    }
+    let Checked { json, settled, .. } = check(entry, &content, report)?;
+    (report.errors() == before).then_some(Settled { content: Some(json), ..settled })
 }
 
 /// A content of the right form.

@@ -21,7 +21,7 @@ use crate::kinds::kept;
 use crate::kinds::native::{Host, Ran, run_bounded};
 
 /// The folder of dpkg's database.
-pub(super) const DATABASE: &str = "/var/lib/dpkg";
+pub(in crate::kinds) const DATABASE: &str = "/var/lib/dpkg";
 /// How long to wait for another program that has dpkg's lock, in seconds.
 const LOCK_SECONDS: u64 = 120;
 /// The change object's own list of sources, package lists and settings.
@@ -37,6 +37,33 @@ pub(super) struct Apt<'a> {
     own: Own,
 }
 
+/// A command of apt that never asks, with the paths of the host. The file `own` has the text of [`settings`].
+pub(in crate::kinds) fn command(program: &str, host: &Host, own: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("APT_LISTCHANGES_FRONTEND", "none").env("LC_ALL", "C.UTF-8");
+    let Some(root) = host.root() else { return command };
+    if own.exists() {
+        command.env("APT_CONFIG", own);
+    }
+    let root = root.display();
+    for option in [
+        format!("Dir={root}"),
+        format!("Dir::State::status={root}/var/lib/dpkg/status"),
+        "Dir::Bin::Methods=/usr/lib/apt/methods".to_owned(),
+        "Dir::Bin::dpkg=/usr/bin/dpkg".to_owned(),
+        format!("DPkg::Options::=--root={root}"),
+    ] {
+        command.args(["-o", &option]);
+    }
+    command
+}
+
+/// The settings for a root folder that becomes a host: apt reads them first, so that the settings below the root
+/// folder apply and not the settings of this host.
+pub(in crate::kinds) fn settings(host: &Host) -> Option<String> {
+    host.root().map(|root| format!("Dir \"{}/\";\n", root.display()))
+}
+
 impl<'a> Apt<'a> {
     /// Returns `None` if the host has another package manager.
     pub(super) fn of(content: &'a Package, host: &Host, own: &Path) -> Option<Self> {
@@ -46,10 +73,8 @@ impl<'a> Apt<'a> {
     /// Writes the change object's own settings and list of sources, and creates the folder of lists.
     fn prepare(&self) -> Result<(), String> {
         let write = |name: &str, text: &str| self.own.write(name, 0o644, text, Sync::Later);
-        if let Some(root) = self.host.root() {
-            // apt reads this file first, so that the settings below the root folder apply and not the settings of this
-            // host.
-            write(SETTINGS, &format!("Dir \"{}/\";\n", root.display()))?;
+        if let Some(text) = settings(&self.host) {
+            write(SETTINGS, &text)?;
         }
         if let Some(source) = self.content.source() {
             write(SOURCES, &source)?;
@@ -65,20 +90,8 @@ impl<'a> Apt<'a> {
 
     /// A command of apt with all paths and options.
     fn apt(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .env("APT_LISTCHANGES_FRONTEND", "none")
-            .env("LC_ALL", "C.UTF-8");
+        let mut command = command(program, &self.host, &self.own.join(SETTINGS));
         let mut set = |option: String| _ = command.args(["-o", &option]);
-        if let Some(root) = self.host.root() {
-            let root = root.display();
-            set(format!("Dir={root}"));
-            set(format!("Dir::State::status={root}/var/lib/dpkg/status"));
-            set("Dir::Bin::Methods=/usr/lib/apt/methods".to_owned());
-            set("Dir::Bin::dpkg=/usr/bin/dpkg".to_owned());
-            set(format!("DPkg::Options::=--root={root}"));
-        }
         if self.content.is_own_repository() {
             set(format!("Dir::Etc::SourceList={}", self.own.join(SOURCES).display()));
             set("Dir::Etc::SourceParts=/dev/null".to_owned());
@@ -94,9 +107,6 @@ impl<'a> Apt<'a> {
         set("Dpkg::Use-Pty=0".to_owned());
         set("DPkg::Options::=--force-confdef".to_owned());
         set("DPkg::Options::=--force-confold".to_owned());
-        if self.host.root().is_some() && self.own.join(SETTINGS).exists() {
-            command.env("APT_CONFIG", self.own.join(SETTINGS));
-        }
         command
     }
 

@@ -14,6 +14,8 @@ use crate::kinds::native::Host;
 
 /// The lock of programs that call dpkg more than once, and dpkg's own lock.
 const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
+/// The lock of programs that fetch lists of packages.
+const OF_LISTS: [&str; 1] = ["/var/lib/apt/lists/lock"];
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -22,9 +24,21 @@ const LOOK: Duration = Duration::from_millis(100);
 /// # Errors
 /// The program that still works after the whole time, as text.
 pub(super) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), String> {
+    wait(host, &LOCKS, longest)
+}
+
+/// Waits until no other program fetches lists of packages: apt fails if it can't have its lock at once.
+///
+/// # Errors
+/// The program that still works after the whole time, as text.
+pub(in crate::kinds) fn wait_for_lists(host: &Host, longest: Duration) -> Result<(), String> {
+    wait(host, &OF_LISTS, longest)
+}
+
+fn wait(host: &Host, locks: &[&str], longest: Duration) -> Result<(), String> {
     let limit = Instant::now() + longest;
     let mut is_told = false;
-    while let Some(holder) = holder(host)? {
+    while let Some(holder) = holder_of(host, locks)? {
         if Instant::now() >= limit {
             return Err(format!("another program has worked on packages for all of {longest:?}: {holder}"));
         }
@@ -40,7 +54,11 @@ pub(super) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), Stri
 
 /// The holder of a lock, as text. `None`: the locks are free.
 pub(super) fn holder(host: &Host) -> Result<Option<String>, String> {
-    for lock in LOCKS {
+    holder_of(host, &LOCKS)
+}
+
+fn holder_of(host: &Host, locks: &[&str]) -> Result<Option<String>, String> {
+    for lock in locks {
         let path = host.path(lock);
         let held = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

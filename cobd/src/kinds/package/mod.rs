@@ -29,6 +29,8 @@ use std::path::Path;
 use cob_kinds::{Content as _, Package, Version};
 use serde_json::json;
 
+pub(super) use self::apt::{DATABASE as DPKG, command as apt_command, settings as apt_settings};
+pub(super) use self::lock::wait_for_lists;
 use self::mover::Mark;
 use self::note::Note;
 use self::own::CAME_ALONG;

@@ -5,6 +5,7 @@
 mod absent;
 mod accounts;
 mod alternative;
+mod apt_source;
 mod authorized_key;
 mod conf;
 mod cron;
@@ -41,6 +42,7 @@ use super::native::Native;
 pub(super) const ALL: &[&dyn Native] = &[
     &absent::AbsentSetting,
     &alternative::AlternativeSetting,
+    &apt_source::AptSourceSetting,
     &authorized_key::AuthorizedKeySetting,
     &cron::CronSetting,
     &edits::BlockSetting,
