@@ -37,6 +37,22 @@ fn the_models_of_the_page_are_right() {
 }
 
 #[test]
+fn the_models_of_the_pages_about_settings_are_right() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEaA==\n-----END PGP PUBLIC KEY BLOCK-----\n";
+    std::fs::write(dir.path().join("tools.asc"), key).expect("written");
+    let model = dir.path().join("model.yaml");
+    for name in ["alternative", "apt-source", "authorized-key", "cron", "host-entry", "hostname", "timezone"] {
+        let text = std::fs::read_to_string(page(&format!("kinds/{name}.md"))).expect("the page");
+        let block = text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a model");
+        let host = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7001\"}}\n";
+        std::fs::write(&model, format!("{host}{block}")).expect("written");
+        let expansion = expand(Model::load(&model), &Default::default());
+        assert_eq!(cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false), "", "{name}");
+    }
+}
+
+#[test]
 fn the_model_of_the_page_about_templates_is_laid_out_as_it_says() {
     let text = std::fs::read_to_string(page("templates.md")).expect("the page");
     let block = |begin: &str| text.split(begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
