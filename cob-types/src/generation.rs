@@ -137,6 +137,15 @@ pub struct Generation {
     pub bundles: BTreeMap<HostName, Bundle>,
 }
 
+impl Generation {
+    /// The generation before the first: it has no hosts.
+    #[must_use]
+    pub fn nothing() -> Self {
+        let manifest = Manifest::empty(GenerationNumber(0), GenerationNumber(0), Security::LoopbackOnly);
+        Self { manifest, bundles: BTreeMap::new() }
+    }
+}
+
 /// The error for a bundle that was decoded but is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("bundle of {host}: {what}")]

@@ -36,6 +36,7 @@ pub mod schedule;
 pub mod secret;
 pub mod small;
 pub mod status;
+pub mod suggest;
 pub mod switch;
 #[cfg(test)]
 mod testing;

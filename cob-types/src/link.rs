@@ -16,6 +16,8 @@
 //! number received, 0 if no batch was received. A stream connects an incarnation of a daemon with an incarnation of
 //! another; it ends when either side loses its state of it, and the next stream has another name.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{self, CodecError};
@@ -193,6 +195,15 @@ impl<'a> Frame<'a> {
 fn split_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<8>()?;
     Some((u64::from_be_bytes(*number), rest))
+}
+
+/// Parses `tcp://IP:PORT`, as in models and configurations.
+///
+/// # Errors
+/// A text that describes the error.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let rest = text.strip_prefix("tcp://").ok_or_else(|| format!("{text:?} is not of the form tcp://IP:PORT"))?;
+    rest.parse().map_err(|_| format!("{text:?} is not of the form tcp://IP:PORT (names are not looked up)"))
 }
 
 #[cfg(test)]

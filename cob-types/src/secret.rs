@@ -4,6 +4,7 @@
 //! and thus another fingerprint, while the id reveals nothing without the key. The value itself travels in the bundle,
 //! encrypted for its host ([`crate::Bundle::secrets`]), and replaces the mark at the moment of use.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -154,6 +155,12 @@ impl<'de> Deserialize<'de> for SecretId {
         let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
         text.parse().map_err(D::Error::custom)
     }
+}
+
+/// The name of a secret for people; if it is unknown, the begin of its id.
+#[must_use]
+pub fn name_of(id: SecretId, names: &BTreeMap<SecretId, String>) -> String {
+    names.get(&id).cloned().unwrap_or_else(|| id.to_string()[..8].to_owned())
 }
 
 #[cfg(test)]

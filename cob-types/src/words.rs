@@ -154,11 +154,39 @@ fn first_of(text: &str) -> Option<(usize, &'static str, &'static str)> {
     found.min_by_key(|(at, ..)| *at)
 }
 
+/// Parses `500ms`, `30s`, `2m`, `1h`.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        _ => return None,
+    };
+    // A number with too many digits is too long a time, not a syntax error.
+    if number.is_empty() { None } else { Some(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor)) }
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
 
     use super::*;
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        let good = [("500ms", 500), ("30s", 30_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)];
+        for (text, ms) in good {
+            assert_eq!(parse_duration(text), Some(ms), "{text}");
+        }
+        for text in ["", "s", "30", "30 s", "1.5s", "-1s", "2d", "ä"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+        assert_eq!(parse_duration("99999999999999999999999h"), Some(u64::MAX));
+    }
 
     #[test]
     fn a_foreign_text_stays_in_its_line_and_has_an_end() {

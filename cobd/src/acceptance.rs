@@ -10,8 +10,8 @@ use cob_types::generation::{FORMAT, MAX_MANIFEST, RollbackTarget, Security};
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{BlobHash, GenerationNumber, Manifest, codec};
 
-use crate::config::parse_address;
 use crate::generations::FetchError;
+use cob_types::link::parse_address;
 
 /// The longest manifest without valid signatures that is decoded, only to choose the error: decoding takes twenty times
 /// the memory of the bytes.

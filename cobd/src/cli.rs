@@ -97,7 +97,7 @@ Exit status: 0 this host is a member; 1 refused, or no server answers; 2 wrong
 usage.")]
 struct Join {
     /// Where `cobgen serve` is: tcp://IP:PORT.
-    #[arg(value_name = "ADDRESS", value_parser = crate::config::parse_address)]
+    #[arg(value_name = "ADDRESS", value_parser = cob_types::link::parse_address)]
     server: std::net::SocketAddr,
     /// The token; `-` reads it from the standard input.
     token: String,
@@ -111,7 +111,7 @@ struct Join {
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
     /// The address at which the daemon listens [default: the host's address in the manifest].
-    #[arg(long, value_name = "ADDRESS", value_parser = crate::config::parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = cob_types::link::parse_address)]
     listen: Option<std::net::SocketAddr>,
     /// Let the daemon switch to each new generation without an order.
     #[arg(long)]

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use cob_trust::Publishers;
+use cob_types::link::parse_address;
+use cob_types::suggest::did_you_mean;
 use cob_types::{HostName, PublicKey};
 
 use crate::remote::{Remote, Server};
@@ -262,36 +264,11 @@ fn trust(table: &toml::Table, faults: &mut Vec<String>) -> Option<Publishers> {
     }
 }
 
-/// Parses `tcp://IP:PORT`, as in models and configurations.
-///
-/// # Errors
-/// A text that describes the error.
-pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let rest = text.strip_prefix("tcp://").ok_or_else(|| format!("{text:?} is not of the form tcp://IP:PORT"))?;
-    rest.parse().map_err(|_| format!("{text:?} is not of the form tcp://IP:PORT (names are not looked up)"))
-}
-
 fn suggestion(key: &str) -> String {
-    let nearest = KEYS.iter().map(|k| (distance(key, k), *k)).min();
-    match nearest {
-        Some((d, k)) if d <= 1 + key.len() / 3 => format!("; did you mean `{k}`?"),
-        Some(_) | None => format!("; known are {}", KEYS.join(", ")),
+    match did_you_mean(key, KEYS) {
+        Some(help) => format!("; {help}"),
+        None => format!("; known are {}", KEYS.join(", ")),
     }
-}
-
-/// Levenshtein's edit distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::acceptance::{MAX_UNPROVED, Verified, verify};
-use crate::config::parse_address;
 use crate::durable;
 use crate::kinds::Kinds;
 use crate::source::Source;
+use cob_types::link::parse_address;
 use known::Known;
 
 pub use error::FetchError;

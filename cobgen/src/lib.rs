@@ -13,11 +13,9 @@ pub mod cli;
 pub mod diagnostic;
 pub mod draft;
 pub mod expand;
-pub mod forecast;
 pub mod generation;
 pub mod guard;
 pub mod import;
-mod input;
 pub mod known;
 pub mod make;
 pub mod model;
@@ -33,5 +31,7 @@ pub mod verify;
 pub use cob_depot as depot;
 pub use publish::publish;
 
+#[cfg(test)]
+mod forecast_tests;
 #[cfg(test)]
 mod testing;

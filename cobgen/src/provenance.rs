@@ -9,15 +9,12 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cob_depot::{Depot, DepotError};
+use cob_depot::PROVENANCE_FORMAT;
 use cob_types::secret::SecretId;
-use cob_types::{CobId, GenerationNumber, HostName, IdError, KindName, StateName};
+use cob_types::{CobId, HostName, IdError, KindName, StateName};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::{Arrow, Place, Said, When};
-
-/// The format version of new `provenance.json` files.
-pub const FORMAT: u32 = 2;
 
 /// Places of hosts, kinds and change objects, and the words behind every dependency.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,7 +55,7 @@ pub enum ProvenanceError {
     #[error("the provenance can't be read: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Written by a program of another version.
-    #[error("the provenance has format {found}; this program reads {FORMAT}")]
+    #[error("the provenance has format {found}; this program reads {PROVENANCE_FORMAT}")]
     Format {
         /// The format found.
         found: u32,
@@ -85,15 +82,6 @@ pub fn at(place: &Place) -> String {
 }
 
 impl Provenance {
-    /// The known names of the secrets of a depot's generation.
-    ///
-    /// # Errors
-    /// When the depot can't be read.
-    pub fn secrets_of(depot: &Depot, number: GenerationNumber) -> Result<BTreeMap<SecretId, String>, DepotError> {
-        let written = if number == GenerationNumber(0) { None } else { depot.read_provenance(number)? };
-        Ok(written.and_then(|bytes| Self::from_json(&bytes).ok()).map(|p| p.secrets).unwrap_or_default())
-    }
-
     /// The place of a change object.
     #[must_use]
     pub fn cob(&self, cob: &CobId) -> Option<&Place> {
@@ -124,7 +112,7 @@ impl Provenance {
         let kinds = self.kinds.iter().map(|(name, place)| (name.clone(), tables.position(place))).collect();
         let secrets = self.secrets.clone();
         let raw = Raw {
-            format: FORMAT,
+            format: PROVENANCE_FORMAT,
             files: tables.files.list.iter().map(|name| name.to_string_lossy()).collect(),
             hosts,
             kinds,
@@ -143,7 +131,7 @@ impl Provenance {
     /// [`ProvenanceError`] for all input that [`Provenance::to_json`] doesn't write.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ProvenanceError> {
         let FormatOnly { format } = serde_json::from_slice(bytes)?;
-        if format != FORMAT {
+        if format != PROVENANCE_FORMAT {
             return Err(ProvenanceError::Format { found: format });
         }
         let raw: Raw<'_> = serde_json::from_slice(bytes)?;

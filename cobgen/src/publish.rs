@@ -18,13 +18,13 @@ use cob_types::words::list;
 use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 
 use crate::diagnostic::{Diagnostic, Severity, render, summary};
-use crate::generation::{Difference, diff};
 use crate::known::{Asking, KnownByHosts};
 use crate::make::{After, Made, NotInstead, make_with};
 use crate::model::Sources;
 use crate::secrets::Vault;
 use crate::solve;
 use crate::switches::give_orders;
+use cob_forecast::{Difference, diff};
 
 /// The limit of groups of hosts in a warning.
 const NAMED: usize = 4;
@@ -129,19 +129,12 @@ pub fn publish_with(model: &Path, depot: &Path, options: &Options<'_>) -> Result
     }
 }
 
-/// The generation before the first: it has no hosts.
-#[must_use]
-pub fn nothing() -> Generation {
-    let manifest = Manifest::empty(GenerationNumber(0), GenerationNumber(0), Security::LoopbackOnly);
-    Generation { manifest, bundles: BTreeMap::new() }
-}
-
-/// The depot's latest generation, or [`nothing`].
+/// The depot's latest generation, or [`Generation::nothing`].
 ///
 /// # Errors
 /// When it can't be read.
 pub fn latest(depot: &Depot) -> Result<Generation, DepotError> {
-    depot.latest()?.map_or_else(|| Ok(nothing()), |number| depot.read(number))
+    depot.latest()?.map_or_else(|| Ok(Generation::nothing()), |number| depot.read(number))
 }
 
 fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published, Refused> {
@@ -285,7 +278,7 @@ fn revoked_keys(before: &Manifest, after: &Manifest) -> Vec<(PublicKey, Option<H
 }
 
 fn new_depot() -> (After, Generation, Option<Depot>) {
-    (After { enrolled: Some(Enrolments::default()), begins: true, ..After::default() }, nothing(), None)
+    (After { enrolled: Some(Enrolments::default()), begins: true, ..After::default() }, Generation::nothing(), None)
 }
 
 /// Seconds since 1970, or 0 if the clock is earlier: the order of the log comes from the numbers.

@@ -7,7 +7,7 @@ use cob_types::generation::MAX_MANIFEST;
 use cob_types::{CobId, Generation, GenerationNumber, Manifest, SwitchOrder, codec};
 
 use crate::diagnostic::Diagnostic;
-use crate::generation::{NoOrder, Side, switch_order};
+use cob_forecast::{NoOrder, Side, switch_order};
 
 /// The most generations back to which a direct switch is possible, in both directions; beyond, hosts go in steps.
 pub(crate) const DIRECTLY: usize = 4;

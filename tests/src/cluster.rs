@@ -27,7 +27,6 @@ use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest,
 use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
 use cobgen::make::{earlier, reach_nothing, ways_back};
-use cobgen::publish::nothing;
 use cobgen::switches::give_orders;
 
 use crate::processes;
@@ -292,7 +291,7 @@ impl Cluster {
         }
         if generation.manifest.switches.is_empty() {
             let before = match parent {
-                GenerationNumber(0) => nothing(),
+                GenerationNumber(0) => Generation::nothing(),
                 parent => depot.read(parent).expect("the generation before"),
             };
             let said = give_orders(&mut generation, &before, Some(depot)).expect("a depot that can be read");

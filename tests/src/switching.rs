@@ -9,10 +9,10 @@ use std::sync::Arc;
 use cob_engine::sim::explore::{self, Explored, Judge, SwitchPair};
 use cob_engine::sim::{Config, Initial, Outcome, Random, Scene, World};
 use cob_engine::time::Span;
+use cob_forecast::{NoOrder, Side, switch_order};
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::CobStatus;
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, Packed, StateName, SwitchOrder};
-use cobgen::generation::{NoOrder, Side, switch_order};
 
 use crate::conditions::Conditions;
 use crate::draw;

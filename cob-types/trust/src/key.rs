@@ -15,6 +15,8 @@ use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use zeroize::Zeroizing;
 
+/// The name of the server's key file in the depot's folder.
+pub const SERVER_KEY: &str = "server.key";
 /// The longest key file that is read, in bytes.
 const MAX_FILE: u64 = 16 << 10;
 
@@ -137,6 +139,14 @@ impl SecretKey {
         }
         let folder = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
         fs::File::open(folder).and_then(|f| f.sync_all()).map_err(io)
+    }
+
+    /// The key of a depot's server: read, or made at the first call.
+    ///
+    /// # Errors
+    /// When an existing file can't be used, or the file can't be made.
+    pub fn of_server(depot: &Path, file: Option<&Path>) -> Result<Self, KeyFileError> {
+        Self::load_or_create(&file.map_or_else(|| depot.join(SERVER_KEY), Path::to_owned))
     }
 
     /// Reads a key file, or creates it with a new key.

@@ -123,13 +123,23 @@ impl Args {
     /// # Errors
     /// The fault of the command line, or the requested help.
     pub fn read<T: Into<OsString> + Clone>(line: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
-        let command = cobgen::cli::without_empty_variables(Self::described());
+        let command = without_empty_variables(Self::described());
         let matches = command.try_get_matches_from(line)?;
         let mut args = Self::from_arg_matches(&matches)?;
         let told = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         args.global.explicit = Explicit { socket: told("socket"), depot: told("depot") };
         Ok(args)
     }
+}
+
+/// The command line without variables whose value is empty: `COB_KEY=` in front of a command is how a shell user
+/// cancels an exported variable.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+        if empty { arg.env(None) } else { arg }
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// When to use colour.
@@ -247,6 +257,14 @@ pub enum Command {
     /// Upgrade the daemons of hosts over ssh, canaries first
     #[command(after_help = hosts::UPGRADE)]
     Upgrade(UpgradeArgs),
+    /// For developers
+    #[command(flatten)]
+    Develop(DevelopCommand),
+}
+
+/// The commands that need a daemon or a generator in this program.
+#[derive(Debug, Subcommand)]
+pub enum DevelopCommand {
     /// Test whether a kind keeps the contract of kinds
     #[command(after_help = help::TEST_KIND)]
     TestKind(TestKindArgs),
@@ -293,9 +311,9 @@ pub struct TestKindArgs {
     /// to; may be repeated: failed='systemctl kill -s KILL x'
     #[arg(long, value_name = "STATE=COMMAND", value_parser = arrangement)]
     pub arrange: Vec<(StateName, String)>,
-    /// How often each transition is killed; 0: never
-    #[arg(long, value_name = "N", default_value_t = cobd::kinds::contract::KILLS)]
-    pub kills: u32,
+    /// How often each transition is killed; 0: never [default: 8]
+    #[arg(long, value_name = "N")]
+    pub kills: Option<u32>,
     /// Seed of the random moments of the kills
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -10,7 +10,8 @@
 //!
 //! It talks to daemons only through their HTTP API (`docs/api.md`) and changes state only by an order. Only [`verdict`]
 //! may say "converged". Where no daemon exists yet, or a new version replaces it (`bootstrap`, `upgrade`), it uses the
-//! program [`ssh`] and the scripts of [`install`].
+//! program [`ssh`] and the scripts of [`install`]. Commands that need a daemon or a generator in the same program, as the
+//! demo does, are in the package `cobctl-program`.
 
 pub mod args;
 mod backoff;
@@ -18,8 +19,6 @@ pub mod client;
 mod clocks;
 mod commands;
 pub mod coupling;
-pub mod demo;
-
 pub mod explain;
 pub mod failure;
 pub mod gather;
@@ -30,7 +29,7 @@ pub mod merge;
 pub mod past;
 pub mod screen;
 pub mod settings;
-mod signals;
+pub mod signals;
 pub mod ssh;
 pub mod targets;
 #[cfg(test)]
@@ -38,7 +37,6 @@ mod testing;
 pub mod trusted;
 pub mod verdict;
 mod waves;
-pub mod webshop;
 pub mod words;
 
-pub use commands::run;
+pub use commands::{Develop, run, run_with};

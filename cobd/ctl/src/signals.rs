@@ -8,18 +8,23 @@ use crate::failure::Failure;
 
 /// The signals that end a program from outside: `kill`, and a terminal that closes. Once this value exists, they do not
 /// end the program by themselves.
-pub(crate) struct Ends {
+#[derive(Debug)]
+pub struct Ends {
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Ends {
-    pub(crate) fn open() -> io::Result<Self> {
+    /// Waits for these signals from now on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn open() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, hangup: signal(SignalKind::hangup())? })
     }
 
     /// Waits for a signal and returns the failure that ends the command as the signal would have.
-    pub(crate) async fn next(&mut self) -> Failure {
+    pub async fn next(&mut self) -> Failure {
         let kind = tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
             _ = self.hangup.recv() => SignalKind::hangup(),

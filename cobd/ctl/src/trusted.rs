@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use cob_depot::{Depot, GenerationName};
+use cob_forecast::Source;
 use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::outcome::SwitchOutcome;
 use cob_types::{BlobHash, Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
-use cobgen::forecast::Source;
 
 use crate::failure::Failure;
 

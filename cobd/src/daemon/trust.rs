@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_trust::tls::Identity;
 use cob_trust::{Publishers, SecretKey};
 use cob_types::generation::Security;
+use cob_types::link::parse_address;
 use cob_types::{HostName, Item, Manifest, PublicKey};
 use tracing::error;
 
 use super::Daemon;
-use crate::config::{Config, parse_address};
+use crate::config::Config;
 use crate::generations::Prepared;
 use crate::identity::Keys;
 use crate::peer::{Protection, Roster, RosterHost};

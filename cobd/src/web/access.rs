@@ -13,7 +13,7 @@ use cob_types::{BlobHash, HostName, Manifest};
 
 use super::api::Caller;
 use super::refusal::{Refusal, RefusalKind};
-use crate::config::parse_address;
+use cob_types::link::parse_address;
 
 /// The longest valid bearer token.
 const MAX_TOKEN: usize = 512;

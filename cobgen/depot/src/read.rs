@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::beside::Digests;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::secret::SecretId;
 use cob_types::{BlobHash, Bundle, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use git2::{ObjectType, Oid, Tree};
 use rayon::prelude::*;
@@ -16,6 +17,8 @@ pub(crate) const MANIFEST: &str = "manifest.cbor";
 pub(crate) const BUNDLES: &str = "bundles";
 pub(crate) const MODEL: &str = "model";
 pub(crate) const PROVENANCE: &str = "provenance.json";
+/// The format version of new provenance records.
+pub const PROVENANCE_FORMAT: u32 = 2;
 
 /// The longest provenance record: a few hundred bytes for each of a million dependencies.
 const MAX_PROVENANCE: usize = 512 << 20;
@@ -177,6 +180,22 @@ impl Depot {
         let view = View::of(self, number)?;
         let entry = view.root.get_name(PROVENANCE).map(|entry| entry.id());
         entry.map(|id| view.blob(id, PROVENANCE, MAX_PROVENANCE)).transpose()
+    }
+
+    /// The names of a generation's secrets, as far as they are known.
+    ///
+    /// # Errors
+    /// If the depot can't be read.
+    pub fn secret_names(&self, number: GenerationNumber) -> Result<BTreeMap<SecretId, String>, DepotError> {
+        #[derive(Deserialize)]
+        struct Names {
+            format: u32,
+            #[serde(default)]
+            secrets: BTreeMap<SecretId, String>,
+        }
+        let written = if number == GenerationNumber(0) { None } else { self.read_provenance(number)? };
+        let read = written.and_then(|bytes| serde_json::from_slice::<Names>(&bytes).ok());
+        Ok(read.filter(|names| names.format == PROVENANCE_FORMAT).map(|names| names.secrets).unwrap_or_default())
     }
 }
 

@@ -9,14 +9,13 @@ use cob_types::secret::SecretId;
 use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
-use super::paint::painted;
 use super::secrets::Keys;
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
-use crate::generation::{Difference, diff};
 use crate::make::{After, make_with};
-use crate::provenance::Provenance;
-use crate::publish::{latest, nothing};
+use crate::publish::latest;
+use cob_forecast::show::painted;
+use cob_forecast::{Difference, diff};
 
 /// The options of `cobgen diff`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +75,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
 /// Compares two generations of a depot.
 fn two(path: &Path, from: Option<GenerationName>, to: Option<GenerationName>) -> Result<Difference, DepotError> {
     let depot = Depot::open(path)?;
-    let read = |number| if number == GenerationNumber(0) { Ok(nothing()) } else { depot.read(number) };
+    let read = |number| if number == GenerationNumber(0) { Ok(Generation::nothing()) } else { depot.read(number) };
     let new: Generation = match to {
         Some(to) => read(to.find(&depot)?)?,
         None => latest(&depot)?,
@@ -89,7 +88,7 @@ fn two(path: &Path, from: Option<GenerationName>, to: Option<GenerationName>) ->
 
 /// The known names of a generation's secrets.
 fn names(depot: &Depot, generation: &Generation) -> Result<BTreeMap<SecretId, String>, DepotError> {
-    Provenance::secrets_of(depot, generation.manifest.generation)
+    depot.secret_names(generation.manifest.generation)
 }
 
 /// Compares the latest generation with a model.

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::serve::address;
 use super::{Answer, Terminal, tell_depot, tell_publish};
 use crate::calendar::{rfc3339, utc};
-use crate::serve::server_key;
+use cob_trust::SecretKey;
 
 /// The longest lifetime of a token, in seconds.
 const LONGEST: u64 = 30 * 24 * 3600;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         writeln!(terminal.err, "error: {error}")?;
         return Ok(Answer::Bad);
     };
-    let key = match server_key(&args.depot, args.key.as_deref()) {
+    let key = match SecretKey::of_server(&args.depot, args.key.as_deref()) {
         Ok(key) => key.public(),
         Err(error) => {
             writeln!(terminal.err, "error: the server's key: {error}")?;

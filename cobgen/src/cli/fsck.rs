@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::sign::good;
 use super::{Answer, Terminal, tell_depot};
-use crate::serve::{KEY, TRUST, read_trust};
+use crate::serve::{TRUST, read_trust};
+use cob_trust::key::SERVER_KEY;
 
 /// The options of `cobgen fsck`.
 #[derive(Debug, clap::Args)]
@@ -77,10 +78,10 @@ fn with_keys(mut report: Report, depot: &Path) -> Report {
     if let Err(error) = read_trust(depot) {
         fault(TRUST, error.to_string());
     }
-    match SecretKey::load(&depot.join(KEY)) {
+    match SecretKey::load(&depot.join(SERVER_KEY)) {
         // A user without read permission cannot judge the key.
         Ok(_) | Err(KeyFileError::Io { .. } | KeyFileError::Owner { .. }) => {}
-        Err(error @ (KeyFileError::NoKey { .. } | KeyFileError::Open { .. })) => fault(KEY, error.to_string()),
+        Err(error @ (KeyFileError::NoKey { .. } | KeyFileError::Open { .. })) => fault(SERVER_KEY, error.to_string()),
     }
     report.faults.sort();
     report

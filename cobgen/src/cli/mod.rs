@@ -12,7 +12,6 @@ mod import;
 mod init;
 mod key;
 mod log;
-mod paint;
 mod pin;
 mod plan;
 mod prune;
@@ -32,7 +31,6 @@ use std::path::Path;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cob_depot::{Depot, DepotError, PublishError};
 use cob_types::GenerationNumber;
-pub use paint::painted;
 use serde_json::json;
 pub use variables::without_empty_variables;
 

@@ -14,8 +14,7 @@ use serde_json::json;
 
 use super::key::tell_key;
 use super::{Answer, Terminal, tell_publish};
-use crate::generation::diff;
-use crate::publish::nothing;
+use cob_forecast::diff;
 
 /// The options of `cobgen sign`.
 #[derive(Debug, clap::Args)]
@@ -69,7 +68,7 @@ fn sign(args: &Args, key: &SecretKey) -> Result<SignedNow, PublishError> {
     // The whole generation is read and checked against the manifest's hashes: a publisher must not sign half of it.
     let generation = depot.read(number)?;
     let before = match generation.manifest.parent {
-        GenerationNumber(0) => Some(nothing()),
+        GenerationNumber(0) => Some(Generation::nothing()),
         parent => depot.read(parent).ok(),
     };
     let bytes = depot.read_manifest_bytes(number)?;

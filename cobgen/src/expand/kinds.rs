@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cob_kinds::{CHECK_TIMEOUT_MS, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check};
 use cob_types::kind::{Check, MAX_STATES};
+use cob_types::words::parse_duration;
 use cob_types::{Kind, KindName, StateName, Transition};
 
 use super::Report;
@@ -459,37 +460,5 @@ pub(super) fn check_duration(written: Option<&Duration>, report: &mut Report<'_>
         Some(_) | None => {
             milliseconds(written, 0, report);
         }
-    }
-}
-
-/// Parses `500ms`, `30s`, `2m`, `1h`.
-pub(crate) fn parse_duration(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        _ => return None,
-    };
-    // A number with too many digits is too long a time, not a syntax error.
-    if number.is_empty() { None } else { Some(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_duration;
-
-    #[test]
-    fn durations_have_a_number_and_a_unit() {
-        let good = [("500ms", 500), ("30s", 30_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)];
-        for (text, ms) in good {
-            assert_eq!(parse_duration(text), Some(ms), "{text}");
-        }
-        for text in ["", "s", "30", "30 s", "1.5s", "-1s", "2d", "ä"] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
-        assert_eq!(parse_duration("99999999999999999999999h"), Some(u64::MAX));
     }
 }

@@ -72,7 +72,6 @@ pub struct Expansion {
 }
 
 pub(crate) use ground::Ground;
-pub(crate) use kinds::parse_duration;
 pub use trust::Keys;
 
 /// Knowledge from outside the model.

@@ -19,7 +19,7 @@ use cob_types::ranks::SharedStates;
 use cob_types::{Cob, CobId, Kind, KindName, LockNeeds, Need, TransitionNeeds};
 use rayon::prelude::*;
 
-use super::routes::Routes;
+use cob_forecast::Routes;
 
 /// Sets the ranks of every goal of all change objects. Unknown names are skipped: the check reports these.
 pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(CobId, Cob)>]) {

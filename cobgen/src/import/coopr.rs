@@ -11,8 +11,8 @@ use serde_json::{Map as Json, Value as JsonValue, json};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expand::macros;
-use crate::input;
 use crate::model::{Key, Mark, Node, Sources, Value, read_one};
+use cob_depot::input;
 
 /// The result for a folder.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ mod schema;
 mod sections;
 mod source;
 mod structure;
-mod suggest;
 mod yaml;
 
 use std::path::Path;
 
+pub(crate) use cob_types::suggest::{did_you_mean, did_you_mean_or_list};
 pub use entities::{
     ActionEntry, ActionsEntry, CompatibilityEntry, ConstraintsEntry, DefaultsEntry, DependenciesEntry,
     HardwaretypeEntry, ImagetypeEntry, LayoutEntry, ProviderEntry, QuantitiesEntry, RatioEntry, ServiceConstraintEntry,
@@ -39,7 +39,6 @@ pub use sections::{
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;
-pub use suggest::{did_you_mean, did_you_mean_or_list};
 pub(crate) use yaml::is_blank_that_is_none;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};

@@ -14,8 +14,8 @@ use super::Sources;
 use super::file_mode;
 use super::node::{Key, Map, Mark, Node, Value};
 use super::sections::not_supported_yet;
-use super::suggest::{did_you_mean, did_you_mean_or_list, nearest};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use cob_types::suggest::{did_you_mean, did_you_mean_or_list, nearest};
 
 /// Checks a value against a schema. `what` names the value in messages.
 pub(crate) fn check(node: &mut Node, schema: &Json, what: &str, sources: &Sources, out: &mut Diagnostics) {

@@ -11,8 +11,8 @@ use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, T
 
 use super::Sources;
 use super::node::{Key, Map, Mark, Node, Value, Written};
-use super::suggest::code_point;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use cob_types::suggest::code_point;
 
 /// The deepest nesting; a real model has about ten levels.
 const MAX_DEPTH: usize = 64;

@@ -255,12 +255,8 @@ fn seal_all(
 /// A text for people, with names of secrets in place of their marks.
 #[must_use]
 pub fn shown(text: &str, names: &BTreeMap<SecretId, String>) -> String {
-    let mut shown = |id| Some(format!("[secret {}]", name_of(id, names)));
+    let mut shown = |id| Some(format!("[secret {}]", secret::name_of(id, names)));
     secret::replace_text(text, &mut shown).unwrap_or_default()
-}
-
-pub(crate) fn name_of(id: SecretId, names: &BTreeMap<SecretId, String>) -> String {
-    names.get(&id).cloned().unwrap_or_else(|| id.to_string()[..8].to_owned())
 }
 
 #[cfg(test)]

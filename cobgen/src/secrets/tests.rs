@@ -7,8 +7,8 @@ use cob_types::{Bundle, GenerationNumber};
 
 use super::*;
 use crate::diagnostic::Severity;
-use crate::forecast::{Asked, Sides, Source, forecast};
 use crate::generation::{Assembled, assemble};
+use cob_forecast::{Asked, Sides, Source, forecast};
 
 const MODEL: &str = "
 security: loopback-only
@@ -111,7 +111,7 @@ fn what_did_not_change_keeps_its_bytes() {
     assert_eq!(open(new, "n1"), ["hunter2-db", "hunter3-api"]);
     assert_ne!(old.cobs["n1/app/data"].fingerprint, new.cobs["n1/app/data"].fingerprint);
     assert_eq!(old.cobs["n1/app/server"].fingerprint, new.cobs["n1/app/server"].fingerprint);
-    let mut difference = crate::generation::diff(&first.generation, &changed.generation);
+    let mut difference = cob_forecast::diff(&first.generation, &changed.generation);
     difference.name_secrets(&first.provenance.secrets, &changed.provenance.secrets);
     let text = difference.to_string();
     assert!(text.contains("key[0]: \"[secret api (changed)]\"\n"), "{text}");

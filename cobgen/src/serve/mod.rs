@@ -21,7 +21,7 @@ mod shelf;
 mod trust;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +35,6 @@ pub use trust::{TRUST, TrustError, read as read_trust};
 
 use shelf::Shelf;
 
-/// The name of the server's key file in the depot's folder.
-pub(crate) const KEY: &str = "server.key";
 /// The interval of checks for new generations in the depot.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -102,14 +100,6 @@ pub struct Server {
     key: cob_types::PublicKey,
 }
 
-/// The key of a depot's server: read, or made at the first call.
-///
-/// # Errors
-/// When an existing file can't be used, or the file can't be made.
-pub fn server_key(depot: &Path, file: Option<&Path>) -> Result<SecretKey, KeyFileError> {
-    SecretKey::load_or_create(&file.map_or_else(|| depot.join(KEY), Path::to_owned))
-}
-
 impl Server {
     /// Opens the depot and the port.
     ///
@@ -117,7 +107,7 @@ impl Server {
     /// [`ServeError`].
     pub async fn bind(options: &Options) -> Result<Self, ServeError> {
         drop(Depot::create_or_open(&options.depot)?);
-        let key = server_key(&options.depot, options.key.as_deref())?;
+        let key = SecretKey::of_server(&options.depot, options.key.as_deref())?;
         if options.trust.is_none() && trust::read(&options.depot)?.is_none() {
             tracing::warn!(
                 "no publisher is named (`--trust KEY`, or `{TRUST}` in the depot's folder): no host can be enrolled"

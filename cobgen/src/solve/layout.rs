@@ -6,7 +6,7 @@ use std::path::Path;
 use cob_types::HostName;
 use serde::{Deserialize, Serialize};
 
-use crate::input;
+use cob_depot::input;
 
 /// The largest file of layouts, in bytes.
 const MAX_FILE: u64 = 256 << 20;

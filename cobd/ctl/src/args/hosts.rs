@@ -138,7 +138,7 @@ pub struct BootstrapArgs {
     #[arg(value_name = "HOST", required = true)]
     pub named: Vec<HostAt>,
     /// Address of `cobgen serve`, as seen from the hosts
-    #[arg(long, value_name = "ADDRESS", value_parser = cobd::config::parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = cob_types::link::parse_address)]
     pub server: SocketAddr,
     /// File of the server's key, as given to `cobgen serve`
     #[arg(long, value_name = "FILE")]

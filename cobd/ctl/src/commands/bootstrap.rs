@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_depot::enrolled::{self, Former};
 use cob_depot::{Depot, tokens};
+use cob_trust::SecretKey;
 use cob_trust::enrol::Token;
 use cob_types::{HostName, PublicKey};
 
@@ -43,7 +44,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapAr
             .hint("name its folder with --depot or COB_DEPOT")
     })?;
     drop(Depot::open(&depot)?);
-    let key = cobgen::serve::server_key(&depot, args.server_key.as_deref()).map_err(|error| {
+    let key = SecretKey::of_server(&depot, args.server_key.as_deref()).map_err(|error| {
         Failure::usage(anyhow::Error::from(error).context("the key of the depot's server can't be read"))
             .hint("run this where `cobgen serve` runs, as the same user")
     })?;

@@ -207,7 +207,7 @@ fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
 
 /// Whether a daemon that listens at `listens` is reached at `named`: same port, and same or wildcard address.
 fn covers(listens: &str, named: &str) -> bool {
-    let read = |text: &str| cobd::config::parse_address(text).ok();
+    let read = |text: &str| cob_types::link::parse_address(text).ok();
     match (read(listens), read(named)) {
         (Some(listens), Some(named)) => {
             listens.port() == named.port() && (listens.ip().is_unspecified() || listens.ip() == named.ip())

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use cob_forecast::SwitchPlan;
+use cob_forecast::plan::Planned;
+use cob_forecast::progress::{Made, Progress, Standing, WhyIdle};
+use cob_forecast::show::time;
 use cob_types::history::HistoryEntry;
 use cob_types::{GenerationNumber, HostName};
-use cobgen::forecast::SwitchPlan;
-use cobgen::forecast::plan::Planned;
-use cobgen::forecast::progress::{Made, Progress, Standing, WhyIdle};
-use cobgen::forecast::show::time;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -101,7 +101,7 @@ impl Beside {
     /// The present forecast as JSON.
     pub(super) fn json(&self, now_ns: u64) -> Value {
         let stands = self.progress.stands(&self.plan, now_ns);
-        let transition = |(step, now): (&Planned, &cobgen::forecast::progress::Expected)| {
+        let transition = |(step, now): (&Planned, &cob_forecast::progress::Expected)| {
             let made = match now.made {
                 Made::Not => "not",
                 Made::Runs(_) => "runs",

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::pin::Pin;
 
 use cob_depot::GenerationName;
 use cob_types::api::StatusOf;
 use cob_types::status::HostStatus;
 use cob_types::{GenerationNumber, HostName};
 
-use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
+use crate::args::{Args, Command, DevelopCommand, Global, TrustArgs, TrustCommand};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -46,11 +47,9 @@ mod recorded;
 pub(crate) mod replay;
 mod retry;
 mod saved;
-mod shell;
 mod status;
 mod stop;
 mod switch;
-mod test_kind;
 mod transitions;
 mod upgrade;
 mod view;
@@ -65,10 +64,24 @@ struct Context {
     json: bool,
 }
 
-/// Runs the program with this command line, which starts with the program's name; returns the exit status.
+/// Carries out a command for developers; the second argument is whether the answer is JSON.
+pub type Develop =
+    for<'a> fn(DevelopCommand, bool, &'a mut Screen) -> Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'a>>;
+
+/// Runs the program with this command line, which starts with the program's name; returns the exit status. Commands for
+/// developers are refused.
+pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
+    run_with(line, screen, |_, _, _| {
+        let refused = anyhow::anyhow!("this program contains no daemon and no generator");
+        Box::pin(async { Err(Failure::usage(refused).hint("use the program `cobctl`")) })
+    })
+    .await
+}
+
+/// Like [`run`], with a function for the commands for developers.
 ///
 /// It is not generic: all commands would be compiled again for each caller.
-pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
+pub async fn run_with(line: Vec<OsString>, screen: &mut Screen, develop: Develop) -> u8 {
     let args = match Args::read(line.iter().cloned()) {
         Ok(args) => args,
         Err(error) => {
@@ -91,7 +104,7 @@ pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
     screen.set_colour(args.global.color);
     let global = args.global.clone();
     let by_ssh = matches!(args.command, Command::Bootstrap(_) | Command::Upgrade(_));
-    match dispatch(args, screen).await {
+    match dispatch(args, screen, develop).await {
         Ok(exit) => {
             if exit == Exit::Unreached && !by_ssh && names_nobody(&global) {
                 let hint = "the daemon of this host was asked; --depot DIR (or COB_DEPOT) names all hosts of a depot";
@@ -123,7 +136,7 @@ fn names_nobody(global: &Global) -> bool {
     global.hosts.is_empty() && !global.explicit.socket && !depot()
 }
 
-async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
+async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> Result<Exit, Failure> {
     let global = &args.global;
     match args.command {
         Command::Status(args) => status::run(&context(global, screen)?, screen, &args).await,
@@ -167,13 +180,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         }
         Command::Bootstrap(args) => bootstrap::run(global, screen, &args).await,
         Command::Upgrade(args) => upgrade::run(global, screen, &args).await,
-        Command::TestKind(args) => test_kind::run(screen, &args, global.json).await,
-        Command::Completions(args) => shell::completions(screen, &args),
-        Command::Man(args) => shell::man(&args),
-        Command::Demo(args) => match &args.end {
-            Some(folder) => crate::demo::end(screen, folder),
-            None => crate::demo::run(screen, &args).await,
-        },
+        Command::Develop(command) => develop(command, global.json, screen).await,
     }
 }
 

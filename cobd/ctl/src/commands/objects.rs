@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Stopped};
+use cob_types::suggest::did_you_mean_or_list;
 use cob_types::words::join;
 use cob_types::{Cob, CobId, Generation, HostName, Kind, Manifest, StateName};
-use cobgen::model::did_you_mean_or_list;
 
 use super::plan::Way;
 use crate::args::Selection;

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cob_forecast::NoOrder;
+use cob_forecast::show::painted;
+use cob_forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
 use cob_types::api::StatusOf;
 use cob_types::maintenance::SharedWindows;
 use cob_types::status::{ClusterStatus, HostStatus, Stopped, WindowWait};
 use cob_types::{CobId, Generation, GenerationNumber, HostName, StateName};
-use cobgen::cli::painted;
-use cobgen::forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
-use cobgen::generation::NoOrder;
 
 use super::recorded::Record as _;
 use super::transitions::Transitions;
@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
     };
     let withdrawn = now.hosts.iter().flat_map(|host| host.withdrawn.iter().copied()).collect();
     let asked = Asked { durations, states: states(&now), withdrawn, runs: args.runs, seed: 1, ..Asked::default() };
-    let nothing = cobgen::publish::nothing();
+    let nothing = Generation::nothing();
     let side = |number: GenerationNumber| match number {
         GenerationNumber(0) => Ok(Source::Made(&nothing)),
         number => depot.source(number),

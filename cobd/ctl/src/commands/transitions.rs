@@ -205,7 +205,7 @@ fn summed(mut times: Vec<u64>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use cobgen::forecast::Durations;
+    use cob_forecast::Durations;
 
     use super::*;
     use crate::testing::{entry, id, state};

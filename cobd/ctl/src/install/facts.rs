@@ -156,7 +156,7 @@ impl Configured {
         let state = toml.state_dir.as_deref().unwrap_or(STATE_DIR);
         Self {
             host: toml.host.and_then(|name| HostName::new(&name).ok()),
-            server: cobd::config::parse_address(&depot).ok(),
+            server: cob_types::link::parse_address(&depot).ok(),
             depot: clean(&depot),
             depot_keys: keys.iter().filter_map(|key| key.parse().ok()).collect(),
             usual: toml.identity.is_none() && Path::new(state).ends_with(STATE_DIR.trim_start_matches('/')),

@@ -3,9 +3,7 @@
 mod fake;
 mod hostile;
 mod identity;
-mod kinds;
 mod orders;
 mod past;
-mod program;
 mod questions;
 mod trust;

@@ -7,10 +7,10 @@ use cob_planner::{Action, Durations};
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
-use crate::expand::parse_duration;
-use crate::input;
 use crate::model::{did_you_mean, did_you_mean_or_list};
 use crate::solve::{Given, View};
+use cob_depot::input;
+use cob_types::words::parse_duration;
 
 /// The largest file of durations, in bytes.
 const MAX_FILE: u64 = 64 << 20;

@@ -7,19 +7,18 @@ use std::path::{Path, PathBuf};
 use cob_depot::{Depot, DepotError, GenerationName};
 use cob_types::secret::SecretId;
 use cob_types::status::ClusterStatus;
-use cob_types::{CobId, GenerationNumber, StateName};
+use cob_types::{CobId, Generation, GenerationNumber, StateName};
 use serde_json::json;
 
-use super::super::paint::painted;
 use super::super::secrets::Keys;
 use super::super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, render, to_json};
-use crate::forecast::{Asked, Forecasted, Sides, Source, durations, forecast, show};
-use crate::generation::NoOrder;
-use crate::input;
 use crate::make::{After, make_with};
 use crate::model::Sources;
-use crate::publish::{latest, nothing};
+use crate::publish::latest;
+use cob_depot::input;
+use cob_forecast::NoOrder;
+use cob_forecast::{Asked, Forecasted, Sides, Source, durations, forecast, show};
 
 /// The largest file of states, in bytes.
 const MAX_STATES: u64 = 256 << 20;
@@ -84,7 +83,7 @@ pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Termi
         },
         (None, _) => None,
     };
-    let empty = nothing();
+    let empty = Generation::nothing();
     let of = |number: GenerationNumber| match number {
         GenerationNumber(0) => Source::Made(&empty),
         number => Source::Depot(&depot, number),
@@ -130,7 +129,7 @@ fn warn(of: &str, lines: &[String], terminal: &mut Terminal<'_>) -> io::Result<(
 }
 
 enum Made {
-    Done(Box<cob_types::Generation>, BTreeMap<SecretId, String>),
+    Done(Box<Generation>, BTreeMap<SecretId, String>),
     Refused,
     Depot(DepotError),
 }
@@ -178,7 +177,7 @@ fn print(args: &super::Args, planned: &Forecasted, terminal: &mut Terminal<'_>) 
     } else if args.dot {
         write!(terminal.out, "{}", show::to_dot(plan))?;
     } else {
-        write!(terminal.out, "{}", painted(&show::in_words(plan, difference), terminal.out_colour))?;
+        write!(terminal.out, "{}", show::painted(&show::in_words(plan, difference), terminal.out_colour))?;
     }
     Ok(if plan.forecast.converges { Answer::Done } else { Answer::No })
 }
@@ -235,7 +234,7 @@ mod tests {
         write(200);
         let args = [&path("model.yaml"), "--from", "latest", "--depot", &depot, "--json", "--gantt", &path("plan.svg")];
         let (status, text) = told(&args);
-        let plan = crate::forecast::SwitchPlan::of_json(&text).expect("a plan");
+        let plan = cob_forecast::SwitchPlan::of_json(&text).expect("a plan");
         assert_eq!((status, plan.from.0, plan.to.0), (0, 1, 2));
         assert!(std::fs::read_to_string(path("plan.svg")).expect("drawn").starts_with("<svg"));
         // Lines about unknown objects are reported; the other lines count.
@@ -278,7 +277,7 @@ mod tests {
         }
         let of = |from: &str, to: &str| {
             let (status, text) = told(&["--from", from, "--to", to, "--depot", &depot, "--json"]);
-            let plan = crate::forecast::SwitchPlan::of_json(&text).unwrap_or_else(|e| panic!("{status} {e}: {text}"));
+            let plan = cob_forecast::SwitchPlan::of_json(&text).unwrap_or_else(|e| panic!("{status} {e}: {text}"));
             (plan.steps.iter().map(|step| step.0).collect::<Vec<_>>(), plan)
         };
         assert_eq!((of("2", "7").0, of("3", "7").0, of("7", "1").0), (vec![6], vec![], vec![]));

@@ -1,0 +1,70 @@
+//! Reads files named by the user, which may be of any sort.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::path::Path;
+
+/// The bytes of a regular file of at most `most` bytes. Devices and pipes, which may never end, are refused.
+///
+/// # Errors
+/// The system's error; or when it is another sort of file, or longer.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    // The file may grow after its length was checked.
+    bounded(File::open(path)?, most)
+}
+
+fn bounded(from: impl io::Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {} MiB", most >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// The same for a text.
+///
+/// # Errors
+/// As [`read`]; and when it is not UTF-8.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    text(read(path, most)?)
+}
+
+/// The text of a file that the user names; `-` is the standard input.
+///
+/// # Errors
+/// As [`read_text`].
+pub fn read_given(path: &Path, most: u64) -> io::Result<String> {
+    if path != Path::new("-") {
+        return read_text(path, most);
+    }
+    text(bounded(io::stdin().lock(), most)?)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_never_end_is_not_begun() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).expect("made");
+        for path in [&link, dir.path()] {
+            assert!(read(path, 1 << 20).expect_err("refused").to_string().contains("no regular file"));
+        }
+        let file = dir.path().join("file");
+        std::fs::write(&file, vec![b'x'; (1 << 20) + 1]).expect("written");
+        assert!(read(&file, 1 << 20).expect_err("refused").to_string().contains("longer than 1 MiB"));
+        assert_eq!(read_text(&file, 2 << 20).expect("read").len(), (1 << 20) + 1);
+        std::fs::write(&file, b"\xff").expect("written");
+        assert!(read_text(&file, 9).is_err());
+    }
+}

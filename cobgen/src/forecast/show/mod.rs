@@ -1,9 +1,0 @@
-//! A plan for people and for other programs: in words, as a graph, as a picture.
-
-mod dot;
-mod gantt;
-mod words;
-
-pub use dot::to_dot;
-pub use gantt::to_svg;
-pub use words::{in_words, time};
