@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::{CobId, StateName};
 use serde_json::Value;
 
@@ -89,12 +89,13 @@ struct Recorded {
 
 impl Record for Recorded {
     fn take(&mut self, entry: HistoryEntry) {
-        let HistoryEntry { ts_ns, cob: Some(cob), event, from, to, ok, .. } = entry else { return };
-        match (event.as_str(), from, to) {
-            ("start", Some(from), Some(to)) => _ = self.running.insert(cob, (ts_ns, from, to)),
-            ("end", ..) => {
-                if let (Some((began, from, to)), Some(true)) = (self.running.remove(&cob), ok) {
-                    self.ended(&cob, (&from, &to), began, ts_ns);
+        match (entry.happened(), &entry.from, &entry.to) {
+            (HistoryEvent::Start(cob), Some(from), Some(to)) => {
+                self.running.insert(cob.clone(), (entry.ts_ns, from.clone(), to.clone()));
+            }
+            (HistoryEvent::End(cob), ..) => {
+                if let (Some((began, from, to)), Some(true)) = (self.running.remove(cob), entry.ok) {
+                    self.ended(cob, (&from, &to), began, entry.ts_ns);
                 }
             }
             _ => {}

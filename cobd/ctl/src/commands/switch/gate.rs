@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cob_types::HostName;
 use cob_types::api::StatusOf;
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::status::ClusterStatus;
 use tokio::time::Instant;
 
@@ -130,13 +130,15 @@ impl Run<'_> {
 }
 
 /// The fault in an entry of a history; `None` for an entry of a healthy host.
+#[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
 fn no_good(entry: &HistoryEntry) -> Option<String> {
-    let cob = entry.cob.as_ref()?;
     let detail = clean(&entry.detail);
-    match entry.event.as_str() {
-        "drift" => Some(format!("a user has changed {cob} during the gate")),
-        "failed" => Some(format!("{cob} has failed during the gate: {detail}")),
-        "end" if entry.ok == Some(false) => Some(format!("an action of {cob} has failed during the gate: {detail}")),
+    match entry.happened() {
+        HistoryEvent::Drift(cob) => Some(format!("a user has changed {cob} during the gate")),
+        HistoryEvent::Failed(cob) => Some(format!("{cob} has failed during the gate: {detail}")),
+        HistoryEvent::End(cob) if entry.ok == Some(false) => {
+            Some(format!("an action of {cob} has failed during the gate: {detail}"))
+        }
         _ => None,
     }
 }
