@@ -8,8 +8,6 @@ use thin_vec::ThinVec;
 
 use crate::id::{CobId, KindName, StateName};
 use crate::kind::PayloadFile;
-use crate::ranks::Ranks;
-use crate::small::SmallMap;
 
 /// Hash of a change object's kind and content (and of the contents named in `restarts_on`). Dependencies are not part
 /// of it: they can change without a transition.
@@ -58,10 +56,10 @@ pub struct Cob {
     #[serde(default, skip_serializing_if = "ThinVec::is_empty")]
     pub locks: ThinVec<LockNeeds>,
     /// The rank of the goal (this change object, state), for every state of the kind.
-    pub ranks: Ranks,
+    pub ranks: BTreeMap<StateName, u64>,
     /// The fingerprint of each depended-on change object in this generation.
-    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
-    pub expects: SmallMap<CobId, Fingerprint>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expects: BTreeMap<CobId, Fingerprint>,
     /// Its own files that travel with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, PayloadFile>,

@@ -113,8 +113,7 @@ pub struct Bundle {
     pub host: HostName,
     /// The kinds of its change objects, by name.
     pub kinds: BTreeMap<KindName, Kind>,
-    /// Its change objects, by id. Bundles of several generations may [share](Self::read) equal change objects.
-    #[serde(deserialize_with = "crate::small::dense")]
+    /// Its change objects, by id. Bundles of several generations may share equal change objects.
     pub cobs: BTreeMap<CobId, Arc<Cob>>,
     /// Contents of the files that travel with kinds and change objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -355,7 +354,7 @@ impl Bundle {
         };
         known(&cob.preferred)?;
         for state in &kind.states {
-            if cob.ranks.get(state).is_none() {
+            if !cob.ranks.contains_key(state) {
                 return Err(format!("the goal {state} has no rank"));
             }
         }

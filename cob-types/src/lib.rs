@@ -8,7 +8,6 @@
 
 pub mod api;
 pub mod askers;
-pub mod beside;
 pub mod canonical;
 pub mod check_round;
 pub mod cob;
@@ -30,11 +29,9 @@ pub mod outcome;
 mod outline;
 pub mod packed;
 pub mod pipe;
-pub mod ranks;
 pub mod remote;
 pub mod schedule;
 pub mod secret;
-pub mod small;
 pub mod status;
 pub mod suggest;
 pub mod switch;
@@ -50,7 +47,5 @@ pub use id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, IdError,
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};
 pub use packed::Packed;
-pub use ranks::Ranks;
-pub use small::SmallMap;
 pub use switch::SwitchOrder;
 pub use trust::{PublicKey, Signature};

@@ -1,11 +1,16 @@
-//! Finds the change objects in the bytes of a bundle, from the lengths in the bytes alone.
+//! Finds the change objects in the bytes of a bundle, without decoding them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
 
-use crate::codec;
+use crate::codec::{self, CodecError};
 use crate::generation::{Bundle, MAX_BUNDLE};
+use crate::id::CobId;
 
 /// The layout of a bundle's bytes.
 pub(crate) struct Outline<'a> {
@@ -21,8 +26,6 @@ pub(crate) struct Entry<'a> {
     pub(crate) id: &'a str,
     /// The change object.
     pub(crate) value: &'a [u8],
-    /// Id and change object together.
-    pub(crate) both: &'a [u8],
 }
 
 /// Identifies a change object in other bytes: half a SHA-256.
@@ -31,106 +34,153 @@ pub(crate) type Digest = [u8; 16];
 impl<'a> Outline<'a> {
     /// `None`: the bytes have another layout than a written bundle, or are too many.
     pub(crate) fn of(bytes: &'a [u8]) -> Option<Self> {
-        let (fields, mut at) = head(bytes, 0, MAP).filter(|_| bytes.len() <= MAX_BUNDLE)?;
+        let mut at = 0;
         let mut found = None;
-        for _ in 0..fields {
-            let (field, value) = text(bytes, at)?;
-            let end = skip(bytes, value, DEPTH)?;
-            if field == "cobs" && found.replace(value..end).is_some() {
+        for _ in 0..map(bytes, &mut at).filter(|_| bytes.len() <= MAX_BUNDLE)? {
+            let field = next::<&str>(bytes, &mut at)?;
+            let begin = at;
+            next::<IgnoredAny>(bytes, &mut at)?;
+            if field == "cobs" && found.replace(begin..at).is_some() {
                 return None;
             }
-            at = end;
         }
         let all = found.filter(|_| at == bytes.len())?;
-        let (count, mut at) = head(bytes, all.start, MAP)?;
+        at = all.start;
         let mut entries: Vec<Entry<'_>> = Vec::new();
-        for _ in 0..count {
-            let entry = Entry::at(bytes, at)?;
-            if entries.last().is_some_and(|last| last.id >= entry.id) {
+        for _ in 0..map(bytes, &mut at)? {
+            let id = next::<&str>(bytes, &mut at)?;
+            let begin = at;
+            next::<IgnoredAny>(bytes, &mut at)?;
+            if entries.last().is_some_and(|last| last.id >= id) {
                 return None;
             }
-            at += entry.both.len();
-            entries.push(entry);
+            entries.push(Entry { id, value: &bytes[begin..at] });
         }
         Some(Self { bytes, all, entries })
     }
 
     /// The bundle without its change objects. `None`: it can't be decoded.
     pub(crate) fn frame(&self) -> Option<Bundle> {
-        const NO_COBS: u8 = MAP << 5;
-        let mut frame = Vec::with_capacity(self.bytes.len() - self.all.len() + 1);
-        frame.extend_from_slice(&self.bytes[..self.all.start]);
-        frame.push(NO_COBS);
-        frame.extend_from_slice(&self.bytes[self.all.end..]);
+        let frame = [&self.bytes[..self.all.start], &[MAP], &self.bytes[self.all.end..]].concat();
         codec::decode(&frame, MAX_BUNDLE).ok()
     }
+
+    fn read_beside(&self, before: &Self, known: &Bundle) -> Option<Bundle> {
+        let before: BTreeMap<&str, &[u8]> = before.entries.iter().map(|entry| (entry.id, entry.value)).collect();
+        let read = |entry: &Entry<'_>| {
+            let id = CobId::new(entry.id).ok()?;
+            let cob = match known.cobs.get(&id).filter(|_| before.get(entry.id) == Some(&entry.value)) {
+                Some(cob) => cob.clone(),
+                None => Arc::new(codec::decode(entry.value, MAX_BUNDLE).ok()?),
+            };
+            Some((id, cob))
+        };
+        let cobs = self.entries.iter().map(read).collect::<Option<_>>()?;
+        Some(Bundle { cobs, ..self.frame()? })
+    }
 }
 
-impl<'a> Entry<'a> {
-    /// `None`: no entry starts here.
-    fn at(bytes: &'a [u8], begin: usize) -> Option<Self> {
-        let (id, at) = text(bytes, begin)?;
-        let end = skip(bytes, at, DEPTH)?;
-        Some(Self { id, value: &bytes[at..end], both: &bytes[begin..end] })
-    }
-
+impl Entry<'_> {
     pub(crate) fn digest(&self) -> Digest {
         let full: [u8; 32] = Sha256::digest(self.value).into();
-        let mut half = [0; 16];
-        half.copy_from_slice(&full[..16]);
-        half
+        std::array::from_fn(|at| full[at])
     }
 }
 
-/// The depth limit of the decoder.
-const DEPTH: u32 = 128;
-/// The major types of CBOR.
-const BYTES: u8 = 2;
-const TEXT: u8 = 3;
-const LIST: u8 = 4;
-const MAP: u8 = 5;
-const TAG: u8 = 6;
-
-/// The number in the head of a value of this type and a known length, and the end of the head.
-fn head(bytes: &[u8], at: usize, wanted: u8) -> Option<(usize, usize)> {
-    let (found, number, end) = any_head(bytes, at)?;
-    (found == wanted).then_some((number, end))
+impl Bundle {
+    /// Decodes a bundle. Change objects with the same bytes as in `known` are shared with it.
+    ///
+    /// # Errors
+    /// As [`codec::decode`], independent of `known`.
+    pub fn read(bytes: &[u8], known: Option<(&[u8], &Self)>) -> Result<Self, CodecError> {
+        let beside = known.and_then(|(before, known)| Outline::of(bytes)?.read_beside(&Outline::of(before)?, known));
+        beside.map_or_else(|| codec::decode(bytes, MAX_BUNDLE), Ok)
+    }
 }
 
-fn any_head(bytes: &[u8], at: usize) -> Option<(u8, usize, usize)> {
-    let first = *bytes.get(at)?;
-    let (major, short) = (first >> 5, first & 0x1f);
+/// The head of an empty map in CBOR.
+const MAP: u8 = 5 << 5;
+
+/// The number of entries of the map that starts here. Our encoder never writes a map of indefinite length.
+fn map(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let short = bytes.get(*at)?.checked_sub(MAP)?;
     let len = match short {
-        0..=23 => return Some((major, usize::from(short), at + 1)),
+        0..=23 => 0,
         24..=27 => 1_usize << (short - 24),
-        // Indefinite length: our encoder never writes it.
         _ => return None,
     };
-    let end = at + 1 + len;
-    let number = bytes.get(at + 1..end)?.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    Some((major, usize::try_from(number).ok()?, end))
+    let number = bytes.get(*at + 1..*at + 1 + len)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    *at += 1 + len;
+    Some(if len == 0 { short.into() } else { number })
 }
 
-/// A text and its end.
-fn text(bytes: &[u8], at: usize) -> Option<(&str, usize)> {
-    let (len, begin) = head(bytes, at, TEXT)?;
-    let end = begin.checked_add(len)?;
-    Some((std::str::from_utf8(bytes.get(begin..end)?).ok()?, end))
+/// The value that starts here.
+fn next<'a, T: Deserialize<'a>>(bytes: &'a [u8], at: &mut usize) -> Option<T> {
+    let mut decoder = serde_cbor::Deserializer::from_slice(bytes.get(*at..)?);
+    let value = T::deserialize(&mut decoder).ok()?;
+    *at += decoder.byte_offset();
+    Some(value)
 }
 
-/// The end of the value that starts here.
-fn skip(bytes: &[u8], at: usize, depth: u32) -> Option<usize> {
-    let (major, number, mut at) = any_head(bytes, at)?;
-    let inside = match major {
-        BYTES | TEXT => return at.checked_add(number).filter(|end| *end <= bytes.len()),
-        LIST => number,
-        MAP => number.checked_mul(2)?,
-        TAG => 1,
-        _ => return Some(at),
-    };
-    let depth = depth.checked_sub(1)?;
-    for _ in 0..inside {
-        at = skip(bytes, at, depth)?;
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::bundle;
+
+    fn shared(a: &Bundle, b: &Bundle) -> Vec<String> {
+        let same = |id: &CobId, cob: &Arc<_>| b.cobs.get(id).is_some_and(|other| Arc::ptr_eq(cob, other));
+        a.cobs.iter().filter(|(id, cob)| same(id, cob)).map(|(id, _)| id.to_string()).collect()
     }
-    Some(at)
+
+    #[test]
+    fn what_has_not_changed_is_shared() {
+        let known = bundle(&[(1, 0), (2, 0), (3, 0), (5, 0)]);
+        let before = codec::encode(&known).expect("CBOR");
+        let new = bundle(&[(1, 0), (2, 1), (4, 0), (5, 0)]);
+        let bytes = codec::encode(&new).expect("CBOR");
+        let next = Bundle::read(&bytes, Some((&before, &known))).expect("well formed");
+        assert_eq!(next, new);
+        assert_eq!(shared(&next, &known), ["h/c1", "h/c5"]);
+        // Of bytes with another layout, the decoder decodes the whole bundle.
+        let (a, b) = (codec::encode_packed(&new).expect("CBOR"), Outline::of(&bytes).expect("as it is written"));
+        assert!(Outline::of(&a).is_none() && b.entries.len() == 4);
+        let next = Bundle::read(&a, Some((&before, &known))).expect("well formed");
+        assert_eq!((shared(&next, &known), next), (Vec::new(), new));
+    }
+
+    proptest! {
+        /// For any known bundle, the result is the same as that of the decoder, and all equal change objects are shared.
+        #[test]
+        fn it_reads_what_is_written(
+            old in prop::collection::btree_map(0_u8..40, 0_u8..4, 0..30),
+            new in prop::collection::btree_map(0_u8..40, 0_u8..4, 0..30),
+        ) {
+            let made = |cobs: &BTreeMap<u8, u8>| bundle(&cobs.iter().map(|(n, v)| (*n, *v)).collect::<Vec<_>>());
+            let (known, written) = (made(&old), made(&new));
+            let [before, bytes] = [&known, &written].map(|bundle| codec::encode(bundle).expect("CBOR"));
+            let next = Bundle::read(&bytes, Some((&before, &known))).expect("well formed");
+            prop_assert_eq!(&next, &written);
+            let same = new.iter().filter(|(n, v)| old.get(n) == Some(v)).count();
+            prop_assert_eq!(shared(&next, &known).len(), same);
+        }
+
+        /// Cut or altered bytes give the same result as the decoder, and no panic.
+        #[test]
+        fn bytes_that_were_altered_are_judged_by_the_decoder(at in any::<prop::sample::Index>(), bit in 0_u8..8, cut: bool) {
+            let known = bundle(&[(1, 0), (2, 1), (3, 2)]);
+            let before = codec::encode(&known).expect("CBOR");
+            let mut bytes = before.clone();
+            let at = at.index(bytes.len());
+            if cut {
+                bytes.truncate(at);
+            } else {
+                bytes[at] ^= 1 << bit;
+            }
+            let plain = codec::decode::<Bundle>(&bytes, MAX_BUNDLE);
+            let beside = Bundle::read(&bytes, Some((&before, &known)));
+            prop_assert_eq!(plain.map_err(|e| e.to_string()), beside.map_err(|e| e.to_string()));
+        }
+    }
 }

@@ -10,7 +10,6 @@ use crate::cob::{Cob, Fingerprint, Need, TransitionNeeds};
 use crate::generation::Bundle;
 use crate::id::{CobId, HostName, KindName, StateName};
 use crate::kind::{Check, Kind, PayloadFile, Transition};
-use crate::small::SmallMap;
 
 pub(crate) fn state(text: &str) -> StateName {
     StateName::new(text).expect("a state")
@@ -62,7 +61,7 @@ pub(crate) fn cob(n: u8, version: u8) -> Cob {
         },
         locks: ThinVec::new(),
         ranks: [(state("down"), u64::from(n)), (state("up"), u64::MAX)].into(),
-        expects: SmallMap::new(),
+        expects: BTreeMap::new(),
         files: (version == 3)
             .then(|| ("own".to_owned(), PayloadFile { mode: 0o644, blob: blob_hash(&[n]) }))
             .into_iter()

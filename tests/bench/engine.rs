@@ -12,7 +12,7 @@ use cob_engine::sim::{Config, Initial, World};
 use cob_engine::time::Span;
 use cob_engine::{Engine, Event, Run, Time};
 use cob_tests::large::{self, Large};
-use cob_types::{Bundle, GenerationNumber, Incarnation, SwitchOrder, canonical};
+use cob_types::{Bundle, GenerationNumber, Incarnation, Packed, SwitchOrder, canonical};
 
 /// A memory figure of this process, in MB; zero if the system does not report it.
 fn memory_mb(field: &str) -> u64 {
@@ -45,7 +45,7 @@ fn simulate(label: &str, large: &Large) {
 fn go(generation: u64, bundle: &Arc<Bundle>) -> Event {
     let order = Arc::new(SwitchOrder::free(GenerationNumber(generation - 1), GenerationNumber(generation)));
     let (generation, in_process) = (GenerationNumber(generation), vec!["noop".to_owned()]);
-    Event::Switch { rollback: false, generation, bundle: bundle.clone().into(), in_process, order }
+    Event::Switch { rollback: false, generation, bundle: Arc::new(Packed::decoded(bundle)), in_process, order }
 }
 
 /// All checks find this state and all actions succeed at once, until no job is left.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use cob_engine::sim::Random;
 use cob_types::kind::Check;
 use cob_types::{
-    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, SmallMap, StateName, Transition, TransitionNeeds,
-    canonical,
+    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds, canonical,
 };
 
 /// The parameters of a large system.
@@ -111,7 +110,7 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
             transitions: transitions.into(),
             locks: locks.into(),
             ranks: [(name("up"), (n + i) as u64), (name("down"), (n - i) as u64)].into(),
-            expects: SmallMap::new(),
+            expects: BTreeMap::new(),
             budget: None,
             at_most: None,
             keep: false,
@@ -146,7 +145,7 @@ pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
             transitions: (i != 0).then_some(before).into_iter().collect(),
             locks: Default::default(),
             ranks: [(name("up"), i as u64), (name("down"), 0)].into(),
-            expects: SmallMap::new(),
+            expects: BTreeMap::new(),
             budget: None,
             at_most: None,
             keep: false,

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use cob_types::message::Values;
 use cob_types::status::Stopped;
-use cob_types::{Askers, Batch, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
-
-use crate::bundle::AnyBundle;
+use cob_types::{Askers, Batch, CobId, GenerationNumber, HostName, Number, Packed, StateName, SwitchOrder};
 
 /// An input of the engine.
 #[derive(Debug, Clone)]
@@ -18,7 +16,7 @@ pub enum Event {
         /// Its number.
         generation: GenerationNumber,
         /// This host's bundle, validated.
-        bundle: AnyBundle,
+        bundle: Arc<Packed>,
         /// The backends that work inside the daemon; the others work in processes that outlive it.
         in_process: Vec<String>,
         /// The order of the departures, and the departures that this host waits for.

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cob_types::{CobId, SmallMap};
+use cob_types::CobId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thin_vec::ThinVec;
 
+use crate::object::room_for_one;
 use crate::record::GrantRecord;
 
 /// The most grants in the list.
@@ -17,8 +19,8 @@ const FEW: usize = 64;
 /// Grants by dependent. Serialized like any other map.
 #[derive(Clone, Default)]
 pub struct Grants {
-    /// All grants, as long as they are few.
-    few: SmallMap<CobId, GrantRecord>,
+    /// All grants in the order of the dependents, as long as they are few.
+    few: ThinVec<(CobId, GrantRecord)>,
     /// All grants, from then on until the map is empty.
     many: BTreeMap<CobId, GrantRecord>,
 }
@@ -38,13 +40,13 @@ impl Grants {
 
     /// The grants in the order of the dependents.
     pub fn iter(&self) -> impl Iterator<Item = (&CobId, &GrantRecord)> {
-        self.few.iter().chain(&self.many)
+        self.few.iter().map(|(to, grant)| (to, grant)).chain(&self.many)
     }
 
     /// The grant to a dependent.
     #[must_use]
     pub fn get(&self, to: &CobId) -> Option<&GrantRecord> {
-        self.few.get(to).or_else(|| self.many.get(to))
+        self.find(to).ok().map(|at| &self.few[at].1).or_else(|| self.many.get(to))
     }
 
     /// Inserts the grant to a dependent.
@@ -52,22 +54,32 @@ impl Grants {
         if self.few.len() >= FEW {
             self.many = std::mem::take(&mut self.few).into_iter().collect();
         }
-        if self.many.is_empty() {
-            self.few.insert(to, grant);
-        } else {
+        if !self.many.is_empty() {
             self.many.insert(to, grant);
+            return;
+        }
+        match self.find(&to) {
+            Ok(at) => self.few[at].1 = grant,
+            Err(at) => {
+                room_for_one(&mut self.few);
+                self.few.insert(at, (to, grant));
+            }
         }
     }
 
     /// Removes the grant to a dependent.
     pub fn remove(&mut self, to: &CobId) -> Option<GrantRecord> {
-        self.few.remove(to).or_else(|| self.many.remove(to))
+        self.find(to).ok().map(|at| self.few.remove(at).1).or_else(|| self.many.remove(to))
     }
 
     /// Keeps only the grants to the dependents that `stays` picks.
     pub fn retain(&mut self, stays: impl Fn(&CobId) -> bool) {
-        self.few.retain(|to, _| stays(to));
+        self.few.retain(|(to, _)| stays(to));
         self.many.retain(|to, _| stays(to));
+    }
+
+    fn find(&self, to: &CobId) -> Result<usize, usize> {
+        self.few.binary_search_by(|(known, _)| known.cmp(to))
     }
 }
 
@@ -81,11 +93,13 @@ impl Eq for Grants {}
 
 impl FromIterator<(CobId, GrantRecord)> for Grants {
     fn from_iter<I: IntoIterator<Item = (CobId, GrantRecord)>>(promises: I) -> Self {
-        let few: SmallMap<_, _> = promises.into_iter().collect();
-        if few.len() <= FEW {
-            return Self { few, many: BTreeMap::new() };
+        let many: BTreeMap<_, _> = promises.into_iter().collect();
+        if many.len() > FEW {
+            return Self { few: ThinVec::new(), many };
         }
-        Self { few: SmallMap::new(), many: few.into_iter().collect() }
+        let mut few = ThinVec::with_capacity(many.len());
+        few.extend(many);
+        Self { few, many: BTreeMap::new() }
     }
 }
 
@@ -97,13 +111,13 @@ impl fmt::Debug for Grants {
 
 impl Serialize for Grants {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if self.many.is_empty() { self.few.serialize(to) } else { self.many.serialize(to) }
+        to.collect_map(self.iter())
     }
 }
 
 impl<'de> Deserialize<'de> for Grants {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        SmallMap::deserialize(from).map(|all| all.into_iter().collect())
+        BTreeMap::deserialize(from).map(|all| all.into_iter().collect())
     }
 }
 

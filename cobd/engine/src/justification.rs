@@ -17,9 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cob_types::message::{About, Request};
-use cob_types::{Askers, CobId, GenerationNumber, StateName};
+use cob_types::{Askers, CobId, GenerationNumber, Packed, StateName};
 
-use crate::bundle::AnyBundle;
 use crate::names::HostRef;
 use crate::repeat::Window;
 use crate::time::{Span, Time};
@@ -49,7 +48,7 @@ pub(crate) enum Table {
 
 impl Table {
     /// The askers that a bundle names.
-    pub(crate) fn of(bundle: &AnyBundle, otherwise: Self) -> Self {
+    pub(crate) fn of(bundle: &Packed, otherwise: Self) -> Self {
         bundle.askers().map_or(otherwise, |askers| Self::Named(askers.clone()))
     }
 

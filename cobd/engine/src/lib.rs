@@ -63,7 +63,6 @@ mod testing;
 #[cfg(test)]
 mod wakeup_test;
 
-pub use bundle::AnyBundle;
 pub use effect::{Effects, Run};
 pub use engine::{ActiveObjects, Engine, RestartInput, Stops, invariants};
 pub use event::{Event, KnownAskers, Order};

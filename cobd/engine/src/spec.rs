@@ -235,7 +235,7 @@ impl Spec {
             rests_on: cob.rests_on,
             dependencies: shared.dependencies(dependencies),
             needs: exact(needs),
-            ranks: exact(kind.states.iter().map(|s| cob.ranks.get(names.state_name(*s)).unwrap_or(u64::MAX))),
+            ranks: exact(kind.states.iter().map(|s| cob.ranks.get(names.state_name(*s)).copied().unwrap_or(u64::MAX))),
             expects: exact(expects),
             budget: cob.budget.as_deref().map(|token| {
                 let mut needs = shared.needs(std::slice::from_ref(token), names);

@@ -18,10 +18,9 @@ use cob_types::kind::Check;
 use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Phase, Probe, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
-    Number, Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
+    Number, Packed, Rank, StateName, SwitchOrder, Transition, TransitionNeeds,
 };
 
-use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
 use crate::engine::RestartInput;
@@ -37,8 +36,8 @@ pub(crate) const CONTENT: Fingerprint = Fingerprint([7; 16]);
 pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
-    bundle: AnyBundle,
-    going: Option<AnyBundle>,
+    bundle: Arc<Packed>,
+    going: Option<Arc<Packed>>,
     order: Arc<SwitchOrder>,
     jobs: BTreeMap<CobId, Number>,
     pub(crate) durable: Durable,
@@ -53,13 +52,13 @@ impl Bench {
 
     /// As [`new`](Self::new), with the bundle that has these change objects.
     pub(crate) fn of(bundle: Bundle, cobs: &[&str]) -> Self {
-        let bundle = Arc::new(bundle);
+        let packed = Arc::new(Packed::decoded(&bundle));
         let life = Incarnation { id: 1, start: 1 };
         let host = bundle.host.clone();
         let mut bench = Self {
             engine: Engine::new(&host, life),
             now: Time(1_000_000_000),
-            bundle: bundle.clone().into(),
+            bundle: packed.clone(),
             going: None,
             order: free(1),
             jobs: BTreeMap::new(),
@@ -69,7 +68,7 @@ impl Bench {
         bench.event(Event::Switch {
             rollback: false,
             generation: GenerationNumber(1),
-            bundle: bundle.clone().into(),
+            bundle: packed.clone(),
             in_process: Vec::new(),
             order: free(1),
         });
@@ -248,7 +247,13 @@ pub(crate) fn free(to: u64) -> Arc<SwitchOrder> {
 
 /// A switch of the host to this bundle, by this order.
 pub(crate) fn switch(bundle: Bundle, order: Arc<SwitchOrder>, rollback: bool) -> Event {
-    Event::Switch { generation: order.to, bundle: Arc::new(bundle).into(), in_process: Vec::new(), order, rollback }
+    Event::Switch {
+        generation: order.to,
+        bundle: Arc::new(Packed::decoded(&bundle)),
+        in_process: Vec::new(),
+        order,
+        rollback,
+    }
 }
 
 /// Every effect, a line each, in the order of execution.
@@ -558,7 +563,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         files: BTreeMap::new(),
         states,
     };
-    let mut expects = SmallMap::new();
+    let mut expects = BTreeMap::new();
     let mut needs = |text: &str| -> Vec<Need> {
         let read = |need: &str| {
             let (cob, set) = need.split_once('@').expect("a set");

@@ -18,7 +18,7 @@ use cob_types::kind::Check;
 use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Phase, Probe, Refused, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
-    Number, Rank, SmallMap, StateName, SwitchOrder, Transition, canonical, codec,
+    Number, Packed, Rank, StateName, SwitchOrder, Transition, canonical, codec,
 };
 
 /// The number of items that the daemon hands over at once.
@@ -110,7 +110,7 @@ fn bundle(size: Size) -> Bundle {
             transitions: Default::default(),
             locks: lock.into_iter().collect(),
             ranks: [(state("up"), 5), (state("down"), 5)].into(),
-            expects: SmallMap::new(),
+            expects: BTreeMap::new(),
             budget: None,
             at_most: None,
             keep: false,
@@ -165,7 +165,7 @@ impl Loaded {
             longest: Default::default(),
         };
         let (generation, order) = (GenerationNumber(1), SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
-        let bundle = Arc::new(bundle(size)).into();
+        let bundle = Arc::new(Packed::decoded(&bundle(size)));
         let mut runs = VecDeque::from(
             loaded
                 .handle(Event::Switch {
@@ -329,7 +329,7 @@ impl Loaded {
             host: &HostName::new("h0").expect("a name"),
             incarnation: Incarnation { id: 1, start: 2 },
             durable: &self.durable,
-            active: Some(Arc::new(bundle(self.size)).into()),
+            active: Some(Arc::new(Packed::decoded(&bundle(self.size)))),
             pending: None,
             order: order.into(),
             in_process: &[],

@@ -474,7 +474,7 @@ impl Daemon {
         }
         let way = self.way_to(generation)?;
         let in_process = prepared.in_process(&self.kinds);
-        let bundle = prepared.bundle.clone().into();
+        let bundle = prepared.bundle.clone();
         let rollback = matches!(way, AllowedDirection::Back(_));
         let order = match way {
             AllowedDirection::Forward => self.order_of(&prepared, None),

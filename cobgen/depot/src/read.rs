@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::beside::Digests;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::secret::SecretId;
 use cob_types::{BlobHash, Bundle, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
@@ -63,7 +62,7 @@ impl Depot {
     /// # Errors
     /// If the depot does not have the bundle, or it differs from the hash in the manifest.
     pub fn read_bundle(&self, number: GenerationNumber, host: &HostName) -> Result<Bundle, DepotError> {
-        Ok(decode_bundle(number, host, &self.read_bundle_bytes(number, host)?, None)?.0)
+        decode_bundle(number, host, &self.read_bundle_bytes(number, host)?, None)
     }
 
     /// The bytes of a bundle as they were published, with the hash that the manifest says.
@@ -94,7 +93,7 @@ impl Depot {
     }
 
     /// The bundles of the given hosts in two generations, with the same checks as for a single bundle. The parts that
-    /// both bundles of a host have in common are [shared](Bundle::read).
+    /// both bundles of a host have in common are shared.
     ///
     /// # Errors
     /// As for [`Depot::read_bundles`].
@@ -116,10 +115,15 @@ impl Depot {
         }
         let found: Vec<[Option<Found<'_>>; 2]> = found.into_values().collect();
         let read = on_all_processors(self, &found, |depot, [old, new]| {
-            let old = old.as_ref().map(|found| found.decoded(depot, None)).transpose()?;
-            let known = old.as_ref().map(|(bundle, digests)| (bundle, digests));
-            let new = new.as_ref().map(|found| found.decoded(depot, known)).transpose()?;
-            Ok([old, new].map(|read| read.map(|(bundle, _)| bundle)))
+            let bytes = |found: &Option<Found<'_>>| found.as_ref().map(|found| found.read(depot)).transpose();
+            let decoded = |found: &Option<Found<'_>>, bytes: &Option<Vec<u8>>, known| match (found, bytes) {
+                (Some(found), Some(bytes)) => decode_bundle(found.number, found.host, bytes, known).map(Some),
+                _ => Ok(None),
+            };
+            let before = bytes(old)?;
+            let was = decoded(old, &before, None)?;
+            let new = decoded(new, &bytes(new)?, before.as_deref().zip(was.as_ref()))?;
+            Ok([was, new])
         })?;
         let mut both = [BTreeMap::new(), BTreeMap::new()];
         for bundles in read {
@@ -263,9 +267,8 @@ impl<'d> View<'d> {
         hosts: impl Iterator<Item = &'h HostName>,
     ) -> Result<BTreeMap<HostName, Bundle>, DepotError> {
         let found = self.found_all(manifest, hosts)?;
-        let read = on_all_processors(self.depot, &found, |depot, found| {
-            Ok((found.host.clone(), found.decoded(depot, None)?.0))
-        })?;
+        let read =
+            on_all_processors(self.depot, &found, |depot, found| Ok((found.host.clone(), found.decoded(depot)?)))?;
         Ok(read.into_iter().collect())
     }
 }
@@ -315,8 +318,8 @@ impl Found<'_> {
         Ok(bytes)
     }
 
-    fn decoded(&self, depot: &Depot, known: Option<(&Bundle, &Digests)>) -> Result<(Bundle, Digests), DepotError> {
-        decode_bundle(self.number, self.host, &self.read(depot)?, known)
+    fn decoded(&self, depot: &Depot) -> Result<Bundle, DepotError> {
+        decode_bundle(self.number, self.host, &self.read(depot)?, None)
     }
 }
 
@@ -374,22 +377,21 @@ fn decode_manifest(number: GenerationNumber, bytes: &[u8]) -> Result<Manifest, D
     Ok(manifest)
 }
 
-/// Beside a verified bundle, only the differences are decoded and checked.
+/// Shares the change objects that are the same as in the known bundle.
 fn decode_bundle(
     number: GenerationNumber,
     host: &HostName,
     bytes: &[u8],
-    known: Option<(&Bundle, &Digests)>,
-) -> Result<(Bundle, Digests), DepotError> {
+    known: Option<(&[u8], &Bundle)>,
+) -> Result<Bundle, DepotError> {
     let what = what_of(host);
-    let decoded = Bundle::read(bytes, known);
-    let (bundle, digests) = understood(number, &what, bytes, decoded, |(bundle, _)| bundle.format)?;
+    let bundle = understood(number, &what, bytes, Bundle::read(bytes, known), |bundle| bundle.format)?;
     let damaged = |why: String| DepotError::Damaged { generation: number, what: what.clone(), why };
     if bundle.host != *host {
         return Err(damaged(format!("it is the bundle of {}", bundle.host)));
     }
-    bundle.validate_beside(known.map(|(known, _)| known)).map_err(|error| damaged(error.what))?;
-    Ok((bundle, digests))
+    bundle.validate().map_err(|error| damaged(error.what))?;
+    Ok(bundle)
 }
 
 /// The format comes first: a newer program may write any structure.

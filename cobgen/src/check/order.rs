@@ -16,7 +16,7 @@ pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
         .map(|goal| {
             let (cob, state) = system.goal(goal);
             // A missing rank is reported by `structure`.
-            system.cobs[cob].cob.ranks.get(system.state(cob, state)).unwrap_or(0)
+            system.cobs[cob].cob.ranks.get(system.state(cob, state)).copied().unwrap_or(0)
         })
         .collect();
     let arrows = Arrows::of(system.goals(), |goal, heads| {

@@ -838,7 +838,7 @@ proptest! {
             .bundles
             .values()
             .flat_map(|b| b.cobs.values())
-            .flat_map(|cob| cob.ranks.iter().filter(|(_, rank)| *rank > 0).map(|(s, _)| (cob.id.clone(), s.clone())))
+            .flat_map(|cob| cob.ranks.iter().filter(|(_, rank)| **rank > 0).map(|(s, _)| (cob.id.clone(), s.clone())))
             .collect();
         if above.is_empty() {
             return Ok(());

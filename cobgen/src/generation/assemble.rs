@@ -11,9 +11,7 @@ use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::groups::Groups;
 use cob_types::kind::PayloadFile;
-use cob_types::{
-    Askers, Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Ranks, SmallMap,
-};
+use cob_types::{Askers, Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest};
 use cob_types::{canonical, codec};
 use rayon::prelude::*;
 
@@ -163,7 +161,7 @@ fn make_cob(
     let origin = Origin { place, restarts_on: value.restarts_on, arrows: merged.arrows };
     let Some(print) = prints.get(id) else { return (None, origin) };
     let named = merged.transitions.iter().flat_map(|t| &t.needs).chain(merged.locks.iter().flat_map(|l| &l.needs));
-    let expects: SmallMap<CobId, Fingerprint> =
+    let expects: BTreeMap<CobId, Fingerprint> =
         named.filter_map(|need| prints.get(&need.cob).map(|print| (need.cob.clone(), print.own))).collect();
     let cob = Cob {
         id: id.clone(),
@@ -174,7 +172,7 @@ fn make_cob(
         rests_on: print.rests_on,
         transitions: merged.transitions.into(),
         locks: merged.locks.into(),
-        ranks: Ranks::default(),
+        ranks: BTreeMap::new(),
         expects,
         budget: value.budget.map(|budget| Box::new(budget.value)),
         at_most: value.at_most,

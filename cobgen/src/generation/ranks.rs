@@ -15,7 +15,6 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use cob_types::ranks::SharedStates;
 use cob_types::{Cob, CobId, Kind, KindName, LockNeeds, Need, TransitionNeeds};
 use rayon::prelude::*;
 
@@ -30,14 +29,12 @@ pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(Co
     let alone = LazyCell::new(|| levels(&GoalGraph::by_wish(&firsts, &cobs), |_| 0));
     let all = levels(&graph, |goal| alone[goal]);
     let mut levels = &all[..];
-    let mut known = SharedStates::default();
     for (_, cob) in hosts.iter_mut().flatten() {
         let Some(routes) = routes.get(&cob.kind) else { continue };
         let states = &routes.kind.states;
         let (own, rest) = levels.split_at(states.len());
         levels = rest;
         cob.ranks = states.iter().zip(own).map(|(state, level)| (state.clone(), u64::from(*level))).collect();
-        cob.ranks.share(&mut known);
     }
 }
 

@@ -46,7 +46,7 @@ fn generation(number: u64, lines: &[&str]) -> Generation {
             rests_on: None,
             transitions: Default::default(),
             locks: locks.into(),
-            ranks: cob_types::Ranks::default(),
+            ranks: Default::default(),
             expects,
             files: BTreeMap::new(),
             budget: None,

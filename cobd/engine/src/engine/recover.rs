@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use cob_types::{GenerationNumber, HostName, Incarnation, Number, SwitchOrder};
+use cob_types::{GenerationNumber, HostName, Incarnation, Number, Packed, SwitchOrder};
 
-use crate::bundle::{ActiveBundle, AnyBundle, SwitchTarget};
+use crate::bundle::{ActiveBundle, SwitchTarget};
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::Event;
@@ -27,9 +27,9 @@ pub struct RestartInput<'a> {
     /// The sum of the records.
     pub durable: &'a Durable,
     /// The bundle of the active generation; `None` if there is no active generation.
-    pub active: Option<AnyBundle>,
+    pub active: Option<Arc<Packed>>,
     /// The bundle of the pending switch.
-    pub pending: Option<AnyBundle>,
+    pub pending: Option<Arc<Packed>>,
     /// The order of the pending switch.
     pub order: Arc<SwitchOrder>,
     /// As in [`Event::Switch`].

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::CobId;
-use cob_types::beside::Difference;
+use cob_types::packed::Difference;
+use cob_types::{CobId, Packed};
 
-use crate::bundle::{ActiveBundle, AnyBundle, SwitchTarget};
+use crate::bundle::{ActiveBundle, SwitchTarget};
 use crate::departures::PendingSwitch;
 use crate::engine::Engine;
 use crate::names::{CobRef, HostRef};
@@ -222,7 +222,7 @@ impl Engine {
 /// The new kind cannot continue from the state of the old: the change object departs as the old and comes as the new.
 /// The switch order says so, but some switches have no order, for example from the midst of a rollback; the checks of
 /// the new kind would leave the old object behind.
-fn changes_kind(difference: &Difference, before: &AnyBundle, after: &AnyBundle) -> bool {
+fn changes_kind(difference: &Difference, before: &Packed, after: &Packed) -> bool {
     let (Some(was), Some(now)) = (&difference.before, &difference.now) else { return false };
     let kinds = (before.kinds().get(&was.kind), after.kinds().get(&now.kind));
     let goes_on = matches!(kinds, (Some(was), Some(now)) if now.continues(was));

@@ -1,6 +1,6 @@
 //! Switches of a single engine.
 
-use cob_types::{Bundle, CobId, GenerationNumber, StateName};
+use cob_types::{Bundle, CobId, GenerationNumber, Packed, StateName};
 
 use crate::event::Event;
 use crate::testing::{Bench, bundle, free, switch};
@@ -213,7 +213,8 @@ fn what_becomes_something_else_leaves_first_though_no_order_says_so() {
     for in_process in [vec![], vec!["elsewhere".to_owned()]] {
         let mut b = Bench::new(&[X, Y]);
         let go = |bundle: Arc<Bundle>| {
-            let (generation, bundle, in_process) = (GenerationNumber(2), bundle.into(), in_process.clone());
+            let (generation, bundle, in_process) =
+                (GenerationNumber(2), Arc::new(Packed::decoded(&bundle)), in_process.clone());
             Event::Switch { rollback: false, generation, bundle, in_process, order: free(2) }
         };
         let told = b.event(go(of_another_kind()));
@@ -236,7 +237,7 @@ fn what_runs_in_another_way_is_another() {
     let go = Event::Switch {
         rollback: false,
         generation: GenerationNumber(2),
-        bundle: bundle.into(),
+        bundle: Arc::new(Packed::decoded(&bundle)),
         in_process: vec!["command".to_owned()],
         order: free(2),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::status::{ActionStatus, CobStatus, Phase, Trouble, Wait};
-use cob_types::{CobId, GenerationNumber, StateName};
+use cob_types::{CobId, GenerationNumber, Packed, StateName};
 
 use crate::event::{ActionOutcome, Event, Order};
 use crate::testing::{Bench, bundle, free};
@@ -73,7 +73,7 @@ fn an_action_whose_content_changes_is_named_and_made_again_when_it_has_ended() {
     let mut b = Bench::new(&[x]);
     let mut other = bundle(&[x]);
     Arc::make_mut(other.cobs.get_mut(&id("h/x")).expect("it is there")).fingerprint = Fingerprint([8; 16]);
-    let (bundle, in_process) = (Arc::new(other).into(), Vec::new());
+    let (bundle, in_process) = (Arc::new(Packed::decoded(&other)), Vec::new());
     b.event(Event::Switch { rollback: false, generation: GenerationNumber(2), bundle, in_process, order: free(2) });
     let name = |text| StateName::new(text).expect("a name");
     assert_eq!(b.engine.actions_with_earlier_content(), [(id("h/x"), name("0"), name("1"))]);
@@ -192,9 +192,9 @@ fn what_could_not_be_told_is_looked_at_anew_in_the_next_generation() {
     let mut b = Bench::new(&[X]);
     cant_tell(&mut b, 3);
     assert!(status(&b).failed);
-    let bundle = std::sync::Arc::new(bundle(&[X, "h/y: 0 1, is 1, prefers 1"]));
+    let bundle = std::sync::Arc::new(Packed::decoded(&bundle(&[X, "h/y: 0 1, is 1, prefers 1"])));
     let (generation, in_process) = (GenerationNumber(2), Vec::new());
-    b.event(Event::Switch { rollback: false, generation, bundle: bundle.into(), in_process, order: free(2) });
+    b.event(Event::Switch { rollback: false, generation, bundle, in_process, order: free(2) });
     assert!(!status(&b).failed, "nothing of it counts in this one");
     b.found("h/y", "1");
     b.not_told("h/x");
@@ -207,9 +207,9 @@ fn what_could_not_be_told_is_looked_at_anew_in_the_next_generation() {
 fn who_can_go_and_waits_for_its_own_check_says_so() {
     let mut b = Bench::new(&[X]);
     b.event(Event::CheckWanted(id("h/x")));
-    let bundle = std::sync::Arc::new(bundle(&["h/x: 0 1, is 1, prefers 0"]));
+    let bundle = std::sync::Arc::new(Packed::decoded(&bundle(&["h/x: 0 1, is 1, prefers 0"])));
     let (generation, in_process) = (GenerationNumber(2), Vec::new());
-    b.event(Event::Switch { rollback: false, generation, bundle: bundle.into(), in_process, order: free(2) });
+    b.event(Event::Switch { rollback: false, generation, bundle, in_process, order: free(2) });
     let told = status(&b);
     assert_eq!((told.phase, told.waits_for), (Phase::Waiting, vec![Wait::Check]));
     assert!(b.found("h/x", "1").contains(&"act h/x 1 -> 0, attempt 1".to_owned()));

@@ -74,7 +74,7 @@ impl Object {
         let known = process && same_boot;
         self.recorded = state.filter(|_| known).and_then(|s| self.spec.kind.ix(s));
         self.failed = was.failed;
-        self.values = shared(was.values.iter().map(|(name, value)| (name.clone(), value.clone())).collect());
+        self.values = shared(was.values.clone());
         self.applied = was.applied;
         self.rested_on = was.rests_on;
         if !cx.faults.forgets_tokens() {
@@ -175,7 +175,7 @@ impl Object {
             state: state.map(|s| names.state_name(self.spec.kind.id(s)).clone()),
             failed: self.failed,
             failures: self.troubles.failures,
-            values: self.values.as_ref().clone().into_iter().collect(),
+            values: self.values.as_ref().clone(),
             applied: self.applied,
             rests_on: self.rested_on,
             action: action.map(Box::new),

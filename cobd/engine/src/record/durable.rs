@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::cob::Fingerprint;
+use cob_types::message::Values;
 use cob_types::status::Stopped;
-use cob_types::{CobId, GenerationNumber, HostName, Incarnation, SmallMap, StateName};
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, StateName};
 use serde::{Deserialize, Serialize};
 
 use crate::grants::Grants;
@@ -95,7 +96,7 @@ pub struct DurableCob {
     /// Consecutive failed attempts.
     pub failures: u32,
     /// Its exported values. Most change objects export no values.
-    pub values: SmallMap<String, String>,
+    pub values: Values,
     /// The content with which its state was last made.
     pub applied: Option<Fingerprint>,
     /// Its dependencies at that time.
@@ -249,7 +250,7 @@ impl Durable {
                 c.missed = (*failures > 0 || *failed).then(|| {
                     Box::new(Missed { from: from.clone(), to: to.clone(), attempt: *attempt, error: error.clone() })
                 });
-                c.values = values.clone().into_iter().collect();
+                c.values = values.clone();
                 if *ok == Some(true) {
                     c.applied = *applied;
                     c.rests_on = *rests_on;
@@ -269,7 +270,7 @@ impl Durable {
                     c.since = record.at;
                 }
                 c.state.clone_from(state);
-                c.values = values.clone().into_iter().collect();
+                c.values = values.clone();
                 c.failed = *failed;
                 c.rests_on = *rests_on;
             }

@@ -1,10 +1,10 @@
 //! The daemon around an engine, as far as simulator and explorer share it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use cob_types::{Batch, GenerationNumber, HostName, Incarnation, Item};
+use cob_types::{Batch, GenerationNumber, HostName, Incarnation, Item, Packed};
 
-use crate::bundle::AnyBundle;
 use crate::effect::Effects;
 use crate::engine::{Engine, RestartInput};
 use crate::event::KnownAskers;
@@ -14,7 +14,7 @@ use crate::sim::switching::Orders;
 use crate::time::Time;
 
 /// The result of a daemon's search for the askers of a generation.
-pub(super) fn known_askers(bundle: Option<AnyBundle>) -> KnownAskers {
+pub(super) fn known_askers(bundle: Option<&Packed>) -> KnownAskers {
     match bundle.map(|bundle| bundle.askers().cloned()) {
         Some(Some(askers)) => KnownAskers::Named(askers),
         Some(None) => KnownAskers::Unsaid,
@@ -55,7 +55,7 @@ impl Restart<'_> {
     /// The active generation, the engine and its first effects.
     pub(super) fn recover(
         &self,
-        bundle: impl Fn(GenerationNumber) -> Option<AnyBundle>,
+        bundle: impl Fn(GenerationNumber) -> Option<Arc<Packed>>,
         now: Time,
     ) -> (GenerationNumber, Engine, Effects) {
         let (active, pending) = self.durable.needed_generations();

@@ -15,7 +15,8 @@ use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::status::{Stopped, Trouble, Wait};
 use cob_types::{
-    Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, Number, StateName, SwitchOrder,
+    Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, Number, Packed, StateName,
+    SwitchOrder,
 };
 
 use crate::effect::{Effects, Run};
@@ -235,7 +236,7 @@ impl<P: Pace> Running<'_, P> {
             if self.hosts[host].displaced {
                 self.event(host, Event::Order(Order::Pause), None, false);
             }
-            self.event(host, go(&free, bundle), None, false);
+            self.event(host, go(&free, &bundle), None, false);
         }
         while self.queue.peek().is_some_and(|(at, _)| at <= START) {
             self.step();
@@ -267,7 +268,7 @@ impl<P: Pace> Running<'_, P> {
         }
         for host in 0..self.hosts.len() {
             let after = self.hosts[host].after.clone();
-            self.event(host, go(&switch.order, after), None, false);
+            self.event(host, go(&switch.order, &after), None, false);
             if self.hosts[host].displaced {
                 self.event(host, Event::Order(Order::Resume), None, false);
             }
@@ -464,9 +465,15 @@ impl<P: Pace> Running<'_, P> {
     }
 }
 
-fn go(order: &Arc<SwitchOrder>, bundle: Arc<Bundle>) -> Event {
+fn go(order: &Arc<SwitchOrder>, bundle: &Bundle) -> Event {
     let (rollback, order) = (order.to < order.from, order.clone());
-    Event::Switch { generation: order.to, bundle: bundle.into(), in_process: Vec::new(), order, rollback }
+    Event::Switch {
+        generation: order.to,
+        bundle: Arc::new(Packed::decoded(bundle)),
+        in_process: Vec::new(),
+        order,
+        rollback,
+    }
 }
 
 #[cfg(test)]

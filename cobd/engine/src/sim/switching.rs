@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cob_types::{Bundle, GenerationNumber, SwitchOrder};
+use cob_types::{Bundle, GenerationNumber, Packed, SwitchOrder};
 
-use crate::bundle::AnyBundle;
 use crate::event::Event;
 
 /// A host's bundle in each generation.
@@ -36,7 +35,7 @@ pub(super) struct Command {
 
 impl Command {
     /// The event for the engine of a host with this bundle.
-    pub(super) fn event(self, bundle: impl Into<AnyBundle>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
-        Event::Switch { generation: self.to, bundle: bundle.into(), in_process, order, rollback: self.back }
+    pub(super) fn event(self, bundle: Arc<Packed>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
+        Event::Switch { generation: self.to, bundle, in_process, order, rollback: self.back }
     }
 }

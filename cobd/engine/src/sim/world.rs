@@ -9,7 +9,6 @@ use cob_types::{
     Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Number, Packed, StateName, SwitchOrder,
 };
 
-use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event, Order};
@@ -424,7 +423,7 @@ impl World {
             Incident::Askers { host, generation } => {
                 let h = &mut self.hosts[host];
                 h.looks_for = None;
-                let askers = known_askers(h.packed.get(&generation).cloned().map(AnyBundle::from));
+                let askers = known_askers(h.packed.get(&generation).map(|bundle| &**bundle));
                 self.event(host, Event::Askers { generation, askers });
             }
         }

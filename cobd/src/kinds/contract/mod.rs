@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
-use cob_types::{BlobHash, Cob, CobId, Kind, Ranks, SmallMap, StateName, canonical};
+use cob_types::{BlobHash, Cob, CobId, Kind, StateName, canonical};
 use serde_bytes::ByteBuf;
 
 pub use report::{Report, Rule, Trial, Verdict};
@@ -66,8 +66,8 @@ impl Case {
             rests_on: None,
             transitions: Default::default(),
             locks: Default::default(),
-            ranks: Ranks::default(),
-            expects: SmallMap::new(),
+            ranks: BTreeMap::new(),
+            expects: BTreeMap::new(),
             budget: None,
             at_most: None,
             keep: false,

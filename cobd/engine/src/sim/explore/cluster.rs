@@ -1,11 +1,11 @@
 //! A small cluster for exploration: engines, their disks, the real states, the messages under way.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::{Batch, CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
+use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, Packed, StateName};
 
-use crate::bundle::AnyBundle;
 use crate::canonical::Form;
 use crate::effect::{Effects, Run};
 use crate::engine::Engine;
@@ -33,6 +33,8 @@ pub(super) struct Setting<'a> {
     pub(super) plan: &'a Plan,
     /// By host.
     pub(super) bundles: Vec<Bundles>,
+    /// The same in the form for the engine.
+    pub(super) packed: Vec<BTreeMap<GenerationNumber, Arc<Packed>>>,
     /// The order of the switch, and of its rollback.
     pub(super) orders: Orders,
     pub(super) judge: Option<&'a dyn Judge>,
@@ -115,7 +117,14 @@ pub(super) enum StepKind {
     Wait,
 }
 
-impl Setting<'_> {
+impl<'a> Setting<'a> {
+    pub(super) fn new(plan: &'a Plan, bundles: Vec<Bundles>, orders: Orders, judge: Option<&'a dyn Judge>) -> Self {
+        let packed = |bundle: &Arc<Bundle>| Arc::new(Packed::decoded(bundle));
+        let of_host = |bundles: &Bundles| bundles.iter().map(|(at, bundle)| (*at, packed(bundle))).collect();
+        let packed = bundles.iter().map(of_host).collect();
+        Self { plan, bundles, packed, orders, judge }
+    }
+
     /// The first generation, after the first checks.
     pub(super) fn begin(&self, initial: &BTreeMap<CobId, StateName>) -> Result<Cluster, String> {
         let mut cluster = Cluster {
@@ -275,7 +284,7 @@ impl Setting<'_> {
 
     fn tell(&self, cluster: &mut Cluster, host: usize, command: Command, cut: u8) -> Result<bool, String> {
         let generation = command.to;
-        let Some(bundle) = self.bundles[host].get(&generation).cloned() else { return Ok(false) };
+        let Some(bundle) = self.packed[host].get(&generation).cloned() else { return Ok(false) };
         let daemon = &mut cluster.daemons[host];
         let order = self.orders.between(daemon.engine.generation(), generation);
         (daemon.heading, daemon.turned) = (generation, command.back);
@@ -311,7 +320,7 @@ impl Setting<'_> {
         let mut effects = engine.handle(event, now);
         // The search for askers takes no time that others could notice.
         while let Some(generation) = engine.wanted_askers() {
-            let askers = known_askers(self.bundles[host].get(&generation).cloned().map(AnyBundle::from));
+            let askers = known_askers(self.packed[host].get(&generation).map(|bundle| &**bundle));
             effects.extend(engine.handle(Event::Askers { generation, askers }, now));
         }
         self.perform(cluster, host, was, effects, cut)
@@ -412,7 +421,7 @@ impl Setting<'_> {
             same_boot: true,
             faults: &self.plan.faults,
         };
-        let (was, engine, effects) = restart.recover(|of| Some(self.bundles[host].get(&of)?.clone().into()), now);
+        let (was, engine, effects) = restart.recover(|of| self.packed[host].get(&of).cloned(), now);
         let running = engine.running_actions();
         daemon.engine = engine;
         self.perform(cluster, host, was, effects, 0)?;

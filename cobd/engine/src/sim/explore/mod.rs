@@ -132,7 +132,7 @@ pub fn explore(
     plan: &Plan,
 ) -> Explored {
     let bundles = bundles.values().map(|bundle| Bundles::from([(FIRST, bundle.clone())])).collect();
-    let setting = Setting { plan, bundles, orders: Orders::default(), judge: None };
+    let setting = Setting::new(plan, bundles, Orders::default(), None);
     search(&setting, setting.begin(initial))
 }
 
@@ -150,7 +150,7 @@ pub fn explore_switch(
     let mut orders = Orders::default();
     [Some(switch.order), switch.way_back].into_iter().flatten().for_each(|order| orders.add(order));
     let bundles = first.iter().map(both).collect();
-    let setting = Setting { plan, bundles, orders, judge: Some(switch.judge) };
+    let setting = Setting::new(plan, bundles, orders, Some(switch.judge));
     search(&setting, setting.begin_switch(initial))
 }
 

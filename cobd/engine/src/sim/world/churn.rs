@@ -110,7 +110,7 @@ impl World {
             same_boot: !std::mem::take(&mut h.rebooted),
             faults: &self.config.faults,
         };
-        let (active, engine, effects) = restart.recover(|of| Some(h.packed.get(&of)?.clone().into()), self.now);
+        let (active, engine, effects) = restart.recover(|of| h.packed.get(&of).cloned(), self.now);
         let running = engine.running_actions();
         h.engine = Some(engine);
         self.line(|w| format!("return {}", w.hosts[host].name));
