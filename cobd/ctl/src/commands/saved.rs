@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 
 use cob_types::HostName;
-use cob_types::history::{HistoryEntry, HistoryEvent};
+use cob_types::history::HistoryEntry;
 use cob_types::words::{count, form};
 
 use crate::failure::Failure;
@@ -153,7 +153,7 @@ fn join(history: &mut History, part: History) {
             let new: Vec<_> = entries.into_iter().filter(|entry| !at.contains(entry)).collect();
             // The `failed` entry of a transition comes after its end.
             at.extend(new);
-            at.sort_by_key(|entry| matches!(entry.happened(), HistoryEvent::Failed(_)));
+            at.sort_by_key(|entry| entry.event == "failed");
         }
     }
 }
