@@ -10,6 +10,7 @@ mod apt_source;
 mod authorized_key;
 mod commands;
 mod cron;
+mod download;
 mod edits;
 mod exec;
 mod fault;
@@ -23,6 +24,7 @@ mod kind;
 mod mount;
 mod package;
 mod service;
+mod source;
 mod sysctl;
 mod timezone;
 
@@ -33,6 +35,7 @@ pub use apt_source::AptSource;
 pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use commands::TIMES;
 pub use cron::Cron;
+pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
 pub use exec::Exec;
 pub use fault::{Fault, Faults, Place};
@@ -49,6 +52,7 @@ pub use kind::{
 pub use mount::Mount;
 pub use package::{Package, Version};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
+pub use source::{Size, without_user};
 pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 pub use timezone::Timezone;
 
@@ -70,6 +74,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Sysctl>(),
     Entry::of::<HostEntry>(),
     Entry::of::<Cron>(),
+    Entry::of::<Download>(),
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
     Entry::of::<User>(),

@@ -126,6 +126,39 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
+        "download",
+        &[
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/srv/x"}"#,
+            r#"{"urls": ["https://a:8443/x?y=1", "http://b/x"], "sha256": "SUM", "to": "/srv/x", "mode": "0755", "owner": "www", "group": "7"}"#,
+            r#"{"url": "http://h/x", "checksum": "none", "to": "/srv/x", "proxy": "http://p:3128", "netrc": "/etc/cob/netrc", "max_size": "2G", "root": "/srv/host"}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"url": "https://h/x", "to": "/srv/x"}"#,
+            r#"{"sha256": "SUM", "to": "/srv/x"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "checksum": "none", "to": "/srv/x"}"#,
+            r#"{"url": "https://h/x", "checksum": "md5", "to": "/srv/x"}"#,
+            r#"{"url": "https://h/x", "sha256": "abc", "to": "/srv/x"}"#,
+            r#"{"url": "https://h/x", "urls": ["https://h/y"], "sha256": "SUM", "to": "/srv/x"}"#,
+            r#"{"url": "ftp://h/x", "sha256": "SUM", "to": "/srv/x"}"#,
+            r#"{"url": "https://me:pw@h/x", "sha256": "SUM", "to": "/srv/x"}"#,
+            r#"{"url": "-o", "sha256": "SUM", "to": "/srv/x"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "srv/x"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/srv/../x"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/srv/x/"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "mode": "rwx"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "mode": 644}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "owner": ""}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "max_size": "big"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "proxy": "p"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "netrc": "netrc"}"#,
+            r#"{"url": "https://h/x", "sha256": "SUM", "to": "/x", "more": 1}"#,
+        ],
+    ),
+    (
         "kernel-module",
         &[
             r#"{"name": "br_netfilter"}"#,
@@ -450,7 +483,7 @@ fn contents_are_accepted_or_refused() {
     for (kind, good, bad) in TABLE {
         let entry = cob_kinds::find(kind).expect("a kind");
         let read = |content: &str| {
-            let content: Value = serde_json::from_str(content).expect("JSON");
+            let content: Value = serde_json::from_str(&content.replace("SUM", &"0a".repeat(32))).expect("JSON");
             entry.check(&content).and_then(|faults| faults.first())
         };
         wrong.extend(good.iter().filter_map(|content| Some(format!("{kind} {content}: {}", read(content).err()?))));

@@ -119,6 +119,9 @@ impl Host {
     }
 
     /// Rejects a path that a link leads out of the root folder.
+    ///
+    /// # Errors
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn is_inside(&self, absolute: &str, path: &Path) -> Result<(), String> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if path.starts_with(&root) {
@@ -224,6 +227,24 @@ impl Owned {
 pub(super) fn give_to(file: &fs::File, user: u32, group: u32) -> io::Result<()> {
     let is = file.metadata()?;
     if (user, group) == (is.uid(), is.gid()) { Ok(()) } else { fchown(file, Some(user), Some(group)) }
+}
+
+/// Copies a file durably to `folder/name`, with owner, group, mode, extended attributes and time of the last change.
+///
+/// # Errors
+/// The reason as text, with the file.
+pub(in crate::kinds) fn copy(from: &Path, folder: &Path, name: &str) -> Result<(), String> {
+    let copied = || -> io::Result<()> {
+        let mut source = fs::File::open(from)?;
+        let is = source.metadata()?;
+        let like = Owned::of(&own_link(&source), &is);
+        durable::write_file_with(folder, name, is.permissions().mode() & 0o7777, Sync::Now, |file| {
+            io::copy(&mut source, file)?;
+            like.give(file)?;
+            file.set_modified(is.modified()?)
+        })
+    };
+    copied().map_err(|error| format!("{} as {}: {error}", from.display(), folder.join(name).display()))
 }
 
 fn is_of_system(name: &[u8]) -> bool {

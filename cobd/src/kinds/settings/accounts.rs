@@ -58,6 +58,41 @@ pub(super) fn groups(host: &Host) -> Result<Vec<Group>, String> {
     Ok(text.lines().filter_map(read).collect())
 }
 
+/// The number of a user, given by name or number.
+pub(super) fn uid(host: &Host, name: &str) -> Result<u32, String> {
+    let known = |host: &Host| Ok::<_, String>(account(host, name)?.map(|account| account.uid));
+    id(host, name, "passwd", known)?.ok_or_else(|| missing("user", name))
+}
+
+/// The number of a group, given by name or number.
+pub(super) fn gid(host: &Host, name: &str) -> Result<u32, String> {
+    let known = |host: &Host| Ok(groups(host)?.into_iter().find(|group| group.name == name).map(|group| group.gid));
+    id(host, name, "group", known)?.ok_or_else(|| missing("group", name))
+}
+
+fn id(
+    host: &Host,
+    name: &str,
+    database: &str,
+    known: impl Fn(&Host) -> Result<Option<u32>, String>,
+) -> Result<Option<u32>, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(Some(number));
+    }
+    let found = known(host)?;
+    if found.is_some() || host.root().is_some() {
+        return Ok(found);
+    }
+    // Other sources may have accounts, too. Without `getent`, only the file counts.
+    let asked = run_bounded(Command::new("getent").args([database, "--", name]), b"");
+    let asked = asked.ok().filter(|ran| ran.code == Some(0));
+    Ok(asked.and_then(|ran| ran.out.split(':').nth(2)?.parse().ok()))
+}
+
+fn missing(sort: &str, name: &str) -> String {
+    format!("there is no {sort} {name}; let it come `after` the object that makes the {sort}")
+}
+
 /// Runs an account program, on the host's own files or on the files below its root folder.
 pub(super) fn run(host: &Host, program: &str, arguments: &[String]) -> Result<(), String> {
     let mut command = Command::new(program);

@@ -9,10 +9,12 @@ mod apt_source;
 mod authorized_key;
 mod conf;
 mod cron;
+mod download;
 mod edits;
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the definition of a kind is public in cob-kinds")]
 mod example_test;
+mod fetch;
 mod group;
 mod host_entry;
 mod hostname;
@@ -25,6 +27,7 @@ mod mounts_test;
 #[cfg(test)]
 mod observed_test;
 mod parameter;
+mod place;
 mod refused;
 mod remount;
 mod setting;
@@ -34,6 +37,8 @@ mod sysctl;
 mod tests;
 mod timezone;
 mod user;
+#[cfg(test)]
+mod web_test;
 
 use self::setting::{Setting, Spec};
 use super::native::Native;
@@ -45,6 +50,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &apt_source::AptSourceSetting,
     &authorized_key::AuthorizedKeySetting,
     &cron::CronSetting,
+    &download::DownloadSetting,
     &edits::BlockSetting,
     &edits::LineSetting,
     #[cfg(test)]

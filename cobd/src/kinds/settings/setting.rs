@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::kinds::backend::TransitionAttempt;
-use crate::kinds::native::{Call, Found, Host, Made, Native, Turn, note};
+use crate::kinds::native::{Call, Found, Host, Made, NOTE, Native, Turn, note};
 
 /// A property of the host that can be set.
 pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
@@ -43,6 +43,11 @@ pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
     /// The fault of the text.
     fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Spec>, String> {
         self.spec(cob_kinds::parse(content)?, cob)
+    }
+
+    /// The files in a change object's own folder that record the original state.
+    fn notes(&self) -> &'static [&'static str] {
+        &[NOTE]
     }
 }
 
@@ -159,6 +164,10 @@ impl<S: Setting> Native for S {
 
     fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
         moved(self, call, hop).map(|()| Values::new()).into()
+    }
+
+    fn notes(&self) -> &'static [&'static str] {
+        Setting::notes(self)
     }
 }
 

@@ -1,0 +1,267 @@
+//! The kind back end `download`: a file from a web server, with a known checksum.
+//!
+//! The file appears at its place only after its checksum is right. The earlier file is copied into the own folder before
+//! the note is written, and the last step of a departure deletes the copy.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cob_kinds::Download;
+use serde_json::{Value, json};
+
+use super::fetch::{self, Fetch, PART};
+use super::{Setting, Spec, accounts, place};
+use crate::durable::{self, Sync, TEMP_SUFFIX};
+use crate::kinds::native::{Host, NOTE, copy};
+
+/// The earlier file, in the own folder.
+const EARLIER: &str = "earlier";
+/// The checksum and the addresses of the last download, for a file without a known checksum.
+const FETCHED: &str = "fetched.json";
+
+/// The back end `download`.
+#[derive(Debug)]
+pub(super) struct DownloadSetting;
+
+/// The desired file.
+#[derive(Debug)]
+struct Downloaded {
+    host: Host,
+    content: Download,
+    /// The checksum in small letters.
+    sha256: Option<String>,
+    mode: u32,
+    owner: Result<Option<u32>, String>,
+    group: Result<Option<u32>, String>,
+    /// The own folder, and the end of the transition.
+    own: Option<(PathBuf, Instant)>,
+}
+
+impl Setting for DownloadSetting {
+    type Content = Download;
+
+    fn spec(&self, content: Download, _cob: &str) -> Result<Box<dyn Spec>, String> {
+        let host = Host::below(content.root.as_deref())?;
+        let mode = content.mode().ok_or("content: `mode` is not a file mode")?;
+        let sha256 = content.sha256.as_ref().map(|sum| sum.to_ascii_lowercase());
+        let owner = content.owner.as_ref().map(|name| accounts::uid(&host, name)).transpose();
+        let group = content.group.as_ref().map(|name| accounts::gid(&host, name)).transpose();
+        Ok(Box::new(Downloaded { host, content, sha256, mode, owner, group, own: None }))
+    }
+
+    fn notes(&self) -> &'static [&'static str] {
+        &[NOTE, EARLIER, FETCHED, PART]
+    }
+}
+
+impl Downloaded {
+    fn path(&self) -> Result<PathBuf, String> {
+        place::real(&self.host, &self.content.to)
+    }
+
+    fn own(&self) -> Result<&Path, String> {
+        self.own.as_ref().map(|(own, _)| own.as_path()).ok_or_else(|| "it has no own folder".to_owned())
+    }
+
+    /// The checksum of the last download from these addresses.
+    fn fetched(&self) -> Option<String> {
+        let text = fs::read_to_string(self.own().ok()?.join(FETCHED)).ok()?;
+        let fetched: Value = serde_json::from_str(&text).ok()?;
+        let is_from_here = fetched["addresses"] == json!(self.content.addresses());
+        fetched["sha256"].as_str().filter(|_| is_from_here).map(str::to_owned)
+    }
+
+    /// Downloads the file and puts it at its place.
+    fn fetch(&self, path: &Path) -> Result<(), String> {
+        let (own, deadline) = self.own.as_ref().ok_or("it has no own folder")?;
+        let fetch = Fetch {
+            addresses: self.content.addresses(),
+            sha256: self.sha256.as_deref(),
+            proxy: self.content.proxy.as_deref(),
+            netrc: self.content.netrc.as_deref(),
+            max_size: self.content.max_size,
+            own,
+            deadline: *deadline,
+        };
+        let (part, sum) = fetch.run()?;
+        let written = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        if self.sha256.is_none() {
+            let fetched = json!({ "addresses": self.content.addresses(), "sha256": sum }).to_string();
+            durable::write_file(own, FETCHED, 0o600, fetched.as_bytes(), Sync::Now)
+                .map_err(|error| written(&own.join(FETCHED), error))?;
+        }
+        place::make_folders(path)?;
+        let (folder, name) = parts(path)?;
+        let fill = |file: &mut File| {
+            io::copy(&mut File::open(&part)?, file)?;
+            self.give_owner(file)
+        };
+        durable::write_file_with(folder, name, self.mode, Sync::Now, fill).map_err(|error| written(path, error))?;
+        fs::remove_file(&part).map_err(|error| written(&part, error))
+    }
+
+    fn give_owner(&self, file: &File) -> io::Result<()> {
+        let ids = || Ok::<_, String>((self.owner.clone()?, self.group.clone()?));
+        match ids().map_err(io::Error::other)? {
+            (None, None) => Ok(()),
+            (owner, group) => fchown(file, owner, group),
+        }
+    }
+}
+
+/// The folder and the name of a file.
+fn parts(path: &Path) -> Result<(&Path, &str), String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    path.parent().zip(name).ok_or_else(|| format!("{}: no file can be there", path.display()))
+}
+
+impl Spec for Downloaded {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn target(&self) -> String {
+        self.content.to.clone()
+    }
+
+    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
+        // `longest` is half the time of the transition; a tenth stays for the copy to its place.
+        self.own = Some((own.to_owned(), Instant::now() + longest * 9 / 5));
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        let path = self.path()?;
+        let Some(meta) = place::inspect(&path)? else { return Ok(None) };
+        if !meta.is_file() {
+            return Ok(Some(json!({ "is": if meta.is_symlink() { "a link" } else { "no regular file" } })));
+        }
+        let mut found = json!({
+            "sha256": fetch::sum_of(&path)?,
+            "mode": format!("{:04o}", meta.mode() & 0o7777),
+        });
+        for (key, name, id) in [("owner", &self.content.owner, meta.uid()), ("group", &self.content.group, meta.gid())]
+        {
+            if name.is_some() {
+                found[key] = json!(id);
+            }
+        }
+        // The transition was killed after its last step but one.
+        if self.own()?.join(PART).exists() {
+            found["download"] = json!("a part is left over");
+        }
+        Ok(Some(found))
+    }
+
+    fn seen(&self) -> Result<Option<Value>, String> {
+        let mut found = self.look(None)?;
+        if let (Some(found), None) = (&mut found, &self.sha256)
+            && found["sha256"].is_string()
+        {
+            found["sha256"] = self.wanted()["sha256"].clone();
+        }
+        Ok(found)
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        let (own, path) = (self.own()?, self.path()?);
+        // The file is ours already.
+        if own.join(NOTE).exists() {
+            return Ok(None);
+        }
+        place::remove_all(&own.join(EARLIER))?;
+        let missing = place::missing_folder(&path).map(place::text).transpose()?;
+        let mut before = json!({ "made": missing, "earlier": "nothing" });
+        match place::inspect(&path)? {
+            None => {}
+            Some(meta) if meta.is_file() => {
+                copy(&path, own, EARLIER)?;
+                before["earlier"] = json!("file");
+            }
+            Some(meta) if meta.is_symlink() => {
+                let target = fs::read_link(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+                before["earlier"] = json!("link");
+                before["link"] = json!(place::text(&target)?);
+            }
+            Some(_) => return Err(format!("{}: it is a folder, and no file: move it away", path.display())),
+        }
+        Ok(Some(before))
+    }
+
+    fn wanted(&self) -> Value {
+        let sum = self.sha256.clone().or_else(|| self.fetched());
+        let mut wanted = json!({
+            "sha256": sum.unwrap_or_else(|| "not downloaded yet".to_owned()),
+            "mode": format!("{:04o}", self.mode),
+        });
+        for (key, name, id) in
+            [("owner", &self.content.owner, &self.owner), ("group", &self.content.group, &self.group)]
+        {
+            if let Some(name) = name {
+                wanted[key] = id.as_ref().map_or_else(|_| json!(name), |id| json!(id));
+            }
+        }
+        wanted
+    }
+
+    fn of_use(&self) -> Result<(), String> {
+        self.owner.clone().and(self.group.clone()).map(|_| ())
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        let path = self.path()?;
+        match self.look(None)? {
+            Some(found) if found["sha256"] == self.wanted()["sha256"] => {
+                let changed = File::open(&path).and_then(|file| {
+                    self.give_owner(&file)?;
+                    file.set_permissions(fs::Permissions::from_mode(self.mode))?;
+                    file.sync_all()
+                });
+                changed.map_err(|error| format!("{}: {error}", path.display()))?;
+                place::remove_all(&self.own()?.join(PART))
+            }
+            Some(_) if place::inspect(&path)?.is_some_and(|meta| meta.is_dir()) => {
+                Err(format!("{}: a folder is at the place of the file: move it away", path.display()))
+            }
+            Some(_) | None => self.fetch(&path),
+        }
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let (own, path) = (self.own()?, self.path()?);
+        let (folder, name) = parts(&path)?;
+        let before = before.cloned().unwrap_or_default();
+        let earlier = own.join(EARLIER);
+        match before["earlier"].as_str() {
+            // Without the copy, an interrupted departure has put the file back already.
+            Some("file") if earlier.exists() => {
+                place::make_folders(&path)?;
+                copy(&earlier, folder, name)?;
+            }
+            Some("file") => {}
+            Some("link") => {
+                place::make_folders(&path)?;
+                let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
+                place::remove_all(&temp)?;
+                let target = before["link"].as_str().unwrap_or_default();
+                let put = symlink(target, &temp).and_then(|()| fs::rename(&temp, &path));
+                put.and_then(|()| durable::sync_folder(folder))
+                    .map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+            Some(_) | None => {
+                self.host.remove(&self.content.to)?;
+                place::remove_all(&folder.join(format!("{name}{TEMP_SUFFIX}")))?;
+            }
+        }
+        if let Some(first) = before["made"].as_str() {
+            place::remove_folders(&path, first);
+        }
+        [PART, FETCHED, EARLIER].iter().try_for_each(|file| place::remove_all(&own.join(file)))
+    }
+}
+
+#[cfg(test)]
+#[path = "download_test.rs"]
+mod tests;
