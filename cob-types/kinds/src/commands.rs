@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::Faults;
+use super::{Faults, Time};
 
-/// Keys that become part of a kind, because the daemon needs them for its transitions. Daemons get the content without
-/// them.
+/// Keys that become part of a kind, because the daemon needs the values for its transitions. Daemons get the content
+/// without these keys.
 pub const TIMES: &[&str] = &["timeout", "grace", "retries", "retry_delay"];
 
 /// The schema of a command: a text for the shell, or words.
@@ -39,12 +39,11 @@ impl JsonSchema for KindTime {
     fn schema_name() -> Cow<'static, str> {
         "Duration".into()
     }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^[0-9]+(ms|s|m|h)$",
-            "x-what": "a duration with its unit, such as `30s`, `500ms`, `2m` or `1h`",
-        })
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Time::json_schema(generator);
+        // The generator checks it with the kind.
+        schema.remove("x-time");
+        schema
     }
 }
 

@@ -8,8 +8,7 @@ use cob_types::Command;
 use cob_types::command_run::{DEFAULT_MS, LONGEST_LINE, LONGEST_MS, MOST_VARIABLES, RunOrder, shown};
 use cob_types::words::span;
 
-use crate::kinds::RunAs;
-use crate::run::supervise;
+use crate::kinds::{RunAs, words_as};
 use crate::web::{Refusal, RefusalKind};
 
 /// The longest path of a working folder (`PATH_MAX`).
@@ -145,8 +144,8 @@ fn as_user(user: &RunAs, command: Command) -> Result<Command, Refusal> {
         let what = "the daemon does not run as root and can't become another user".to_owned();
         return Err(invalid(what, "leave the user out"));
     }
-    let words = user.words().into_iter().chain(supervise::words(&command));
-    Ok(Command::Argv(words.map(|word| word.to_string_lossy().into_owned()).collect()))
+    let words = words_as(Some(user), &command);
+    Ok(Command::Argv(words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()))
 }
 
 fn invalid(what: String, hint: &str) -> Refusal {

@@ -23,10 +23,10 @@ use cob_types::{Command, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::RunAs;
 use super::backend::TransitionAttempt;
 use super::native::{Call, Found, Made, Native, note};
-use crate::run::{endings, supervise};
+use super::service::{RunAs, words_as};
+use crate::run::endings;
 
 /// The back end `exec`.
 #[derive(Debug)]
@@ -144,9 +144,9 @@ impl Executable {
             }
             to_do.push(why);
         }
-        for (key, command, done_if) in
-            [("unless", unless, true), ("only_if", only_if, false)].into_iter().filter_map(with_command)
-        {
+        let unless = unless.iter().map(|command| ("unless", command, true));
+        let only_if = only_if.iter().map(|command| ("only_if", command, false));
+        for (key, command, done_if) in unless.chain(only_if) {
             let succeeds = self.condition(key, command)?;
             let why = format!("`{key}` {}", if succeeds { "succeeds" } else { "fails" });
             if succeeds == done_if {
@@ -217,13 +217,11 @@ impl Executable {
         let Exec { user, group, dir, env, .. } = &self.content;
         let run_as = user.as_ref().map(|user| RunAs::find(user, group.as_deref())).transpose()?;
         let mut variables = BTreeMap::new();
-        let mut words = Vec::new();
         if let Some(run_as) = &run_as {
             run_as.add_to(&mut variables);
-            words.extend(run_as.words());
         }
         variables.extend(env.clone());
-        words.extend(supervise::words(command));
+        let words = words_as(run_as.as_ref(), command);
         let mut process = Process::new(&words[0]);
         process.args(&words[1..]).envs(variables).stdin(Stdio::null());
         if let Some(dir) = dir {
@@ -234,12 +232,6 @@ impl Executable {
         }
         process.status().map_err(|error| format!("{}: {error}", words[0].display()))
     }
-}
-
-fn with_command<'a>(
-    (key, command, done_if): (&'static str, &'a Option<Command>, bool),
-) -> Option<(&'static str, &'a Command, bool)> {
-    Some((key, command.as_ref()?, done_if))
 }
 
 fn exists(path: &Path) -> Result<bool, String> {

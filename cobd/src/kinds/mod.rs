@@ -46,4 +46,4 @@ pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
 pub(crate) use file_tree::missing_store;
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
 pub use queries::FilesQuery;
-pub(crate) use service::RunAs;
+pub(crate) use service::{RunAs, words_as};

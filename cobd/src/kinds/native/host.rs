@@ -153,12 +153,7 @@ impl Host {
     /// # Errors
     /// The reason as text, with the file.
     pub(in crate::kinds) fn inspect(&self, absolute: &str) -> Result<Option<fs::Metadata>, String> {
-        let path = self.path(absolute);
-        match fs::symlink_metadata(&path) {
-            Ok(meta) => Ok(Some(meta)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("{}: {error}", path.display())),
-        }
+        inspect(&self.path(absolute))
     }
 
     /// Makes a link durably and atomically, in place of any file or link.
@@ -220,6 +215,18 @@ impl Owned {
             }
         }
         Ok(())
+    }
+}
+
+/// The metadata of a real path, without following a link. `None`: it does not exist.
+///
+/// # Errors
+/// The reason as text, with the file.
+pub(in crate::kinds) fn inspect(path: &Path) -> Result<Option<fs::Metadata>, String> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(meta)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 

@@ -1,23 +1,16 @@
 //! The note of the original state: written before the first transaction, and read when the change object departs.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::Installed;
 use super::own::Own;
-use crate::durable::Sync;
-use crate::kinds::native::NOTE;
-
-/// The format of the note.
-const FORMAT: u32 = 1;
+use crate::kinds::native::{NOTE, note};
 
 /// The state before the change object came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
-    format: u32,
     /// The name of the package.
     pub(super) name: String,
     /// The original state of the package.
@@ -53,32 +46,22 @@ impl Note {
             Installed::Configuration => Before::Configuration,
             Installed::Yes { held, .. } => Before::Package { held: *held, automatic },
         };
-        Self { format: FORMAT, name: name.to_owned(), before, holds: false }
+        Self { name: name.to_owned(), before, holds: false }
     }
 
     /// The note of a package that another change object installed as a companion.
     pub(super) fn brought(name: &str) -> Self {
-        Self { format: FORMAT, name: name.to_owned(), before: Before::Nothing, holds: false }
+        Self { name: name.to_owned(), before: Before::Nothing, holds: false }
     }
 
     /// Reads the note in a folder. `None`: there is no note.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, String> {
-        let path = folder.join(NOTE);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
-        };
-        let note: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        match note.format {
-            FORMAT => Ok(Some(note)),
-            other => Err(format!("{}: it has format {other}; this program reads {FORMAT}", path.display())),
-        }
+        note::read(folder)
     }
 
     /// Writes the note durably.
     pub(super) fn write(&self, own: &Own) -> Result<(), String> {
-        let text = serde_json::to_string(self).expect("a note is plain data");
-        own.write(NOTE, 0o600, &text, Sync::Now)
+        note::write(own.folder(), self)
     }
 
     /// The name of its file.

@@ -107,8 +107,8 @@ impl RunAs {
     }
 }
 
-/// The words to execute for a command of a service.
-pub(super) fn words_as(run_as: Option<&RunAs>, command: &Command) -> Vec<OsString> {
+/// The words to execute for a command, as this user.
+pub(crate) fn words_as(run_as: Option<&RunAs>, command: &Command) -> Vec<OsString> {
     let mut words: Vec<OsString> = run_as.into_iter().flat_map(RunAs::words).collect();
     words.extend(supervise::words(command));
     words

@@ -56,7 +56,7 @@ mod unit;
 mod watch;
 
 pub(super) use backend::ServiceKind;
-pub(crate) use commands::RunAs;
+pub(crate) use commands::{RunAs, words_as};
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
 pub(crate) use leaving::restore;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use cob_kinds::Absent;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
+use super::{Setting, Spec, place};
 use crate::durable;
 use crate::kinds::native::{Host, run_bounded};
 
@@ -46,19 +46,11 @@ impl Setting for AbsentSetting {
 }
 
 impl Gone {
-    /// The real path. Links above it may not lead out of the root folder.
     fn real(&self) -> Result<PathBuf, String> {
-        let path = self.host.path(&self.path);
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(format!("{}: it can't be removed", path.display()));
-        };
-        let Ok(folder) = folder.canonicalize() else { return Ok(path) };
-        let real = folder.join(name);
-        self.host.is_inside(&self.path, &real)?;
-        Ok(real)
+        place::real(&self.host, &self.path)
     }
 
-    /// What is at the path, in one word.
+    /// The sort of object at the path.
     fn found(&self) -> Result<Option<&'static str>, String> {
         let path = self.real()?;
         let meta = match fs::symlink_metadata(&path) {
@@ -112,7 +104,7 @@ impl Spec for Gone {
         let has_first = first.symlink_metadata().is_ok();
         if self.found()?.is_none() {
             // A killed attempt may have left the rest of a copied original.
-            return if has_first { remove(&beside(&path)).map_err(|error| error.to_string()) } else { Ok(()) };
+            return if has_first { place::remove_all(&beside(&path)) } else { Ok(()) };
         }
         self.may_go(&path)?;
         transfer(&path, &if has_first { self.own.join(LATER) } else { first })
@@ -136,7 +128,7 @@ impl Spec for Gone {
 fn transfer(from: &Path, to: &Path) -> Result<(), String> {
     let failed = |error: io::Error| format!("{} can't be moved to {}: {error}", from.display(), to.display());
     let partial = beside(to);
-    remove(&partial).map_err(failed)?;
+    place::remove_all(&partial)?;
     match move_to(from, to) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
         moved => return moved.map_err(failed),
@@ -147,14 +139,16 @@ fn transfer(from: &Path, to: &Path) -> Result<(), String> {
     run_bounded(Command::new("sync").arg("--file-system").arg(&partial), b"")?.ok()?;
     move_to(&partial, to).map_err(failed)?;
     let rest = beside(from);
-    remove(&rest).and_then(|()| move_to(from, &rest)).and_then(|()| remove(&rest)).map_err(failed)
+    place::remove_all(&rest)?;
+    move_to(from, &rest).map_err(failed)?;
+    place::remove_all(&rest)
 }
 
 /// Moves within a file system, durably.
 fn move_to(from: &Path, to: &Path) -> io::Result<()> {
     // A folder is not replaced by a move.
     if from.parent().map(device_of) == to.parent().map(device_of) {
-        remove(to)?;
+        place::remove_all(to).map_err(io::Error::other)?;
     }
     fs::rename(from, to)?;
     [from, to].into_iter().filter_map(Path::parent).try_for_each(durable::sync_folder)
@@ -168,16 +162,6 @@ fn device_of(path: &Path) -> Option<u64> {
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}{PARTIAL}"))
-}
-
-/// Removes a file, link or folder, if it exists.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

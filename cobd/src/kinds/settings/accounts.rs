@@ -83,10 +83,13 @@ fn id(
     if found.is_some() || host.root().is_some() {
         return Ok(found);
     }
-    // Other sources may have accounts, too. Without `getent`, only the file counts.
+    Ok(other_source(database, name).and_then(|line| line.split(':').nth(2)?.parse().ok()))
+}
+
+/// The line of an account or group in any source of this host. Without `getent`, only the files count.
+pub(super) fn other_source(database: &str, name: &str) -> Option<String> {
     let asked = run_bounded(Command::new("getent").args([database, "--", name]), b"");
-    let asked = asked.ok().filter(|ran| ran.code == Some(0));
-    Ok(asked.and_then(|ran| ran.out.split(':').nth(2)?.parse().ok()))
+    asked.ok().filter(|ran| ran.code == Some(0)).map(|ran| ran.out)
 }
 
 fn missing(sort: &str, name: &str) -> String {

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
-use std::process::Command;
+use std::os::unix::fs::{MetadataExt as _, lchown};
 
 use cob_kinds::Cron;
 use cob_types::crontab;
 use serde_json::{Value, json};
 
 use super::{Setting, Spec, accounts, conf};
-use crate::kinds::native::{Host, run_bounded};
+use crate::kinds::native::Host;
 
 /// The back end `cron`.
 #[derive(Debug)]
@@ -78,9 +77,7 @@ impl Table {
         if self.host.root().is_some() {
             return Ok(self.host.read_if_there("/etc/passwd")?.is_none());
         }
-        // Other sources may have accounts, too. Without `getent`, only the file counts.
-        let asked = run_bounded(Command::new("getent").args(["passwd", "--", &self.user]), b"");
-        Ok(asked.is_ok_and(|ran| ran.code == Some(0)))
+        Ok(accounts::other_source("passwd", &self.user).is_some())
     }
 }
 
@@ -187,8 +184,7 @@ impl Spec for Table {
             Some(Value::String(text)) => self.host.write(&self.file, text, 0o644),
             // The file as it was, although cron skipped it.
             Some(before) if before["link"].is_string() => {
-                self.host.remove(&self.file)?;
-                symlink(before["link"].as_str().unwrap_or_default(), &path).map_err(failed)
+                self.host.link(&self.file, before["link"].as_str().unwrap_or_default())
             }
             Some(before) => {
                 let number = |key: &str| before[key].as_u64().and_then(|number| u32::try_from(number).ok());
@@ -202,8 +198,9 @@ impl Spec for Table {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
     use std::path::Path;
+    use std::process::Command;
 
     use super::*;
     use crate::kinds::native::Native;

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::fetch::{self, Fetch, PART};
 use super::{Setting, Spec, accounts, place};
 use crate::durable::{self, Sync, TEMP_SUFFIX};
-use crate::kinds::native::{Host, NOTE, copy};
+use crate::kinds::native::{Host, NOTE, copy, inspect};
 
 /// The earlier file, in the own folder.
 const EARLIER: &str = "earlier";
@@ -134,7 +134,7 @@ impl Spec for Downloaded {
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         let path = self.path()?;
-        let Some(meta) = place::inspect(&path)? else { return Ok(None) };
+        let Some(meta) = inspect(&path)? else { return Ok(None) };
         if !meta.is_file() {
             return Ok(Some(json!({ "is": if meta.is_symlink() { "a link" } else { "no regular file" } })));
         }
@@ -174,7 +174,7 @@ impl Spec for Downloaded {
         place::remove_all(&own.join(EARLIER))?;
         let missing = place::missing_folder(&path).map(place::text).transpose()?;
         let mut before = json!({ "made": missing, "earlier": "nothing" });
-        match place::inspect(&path)? {
+        match inspect(&path)? {
             None => {}
             Some(meta) if meta.is_file() => {
                 copy(&path, own, EARLIER)?;
@@ -222,7 +222,7 @@ impl Spec for Downloaded {
                 changed.map_err(|error| format!("{}: {error}", path.display()))?;
                 place::remove_all(&self.own()?.join(PART))
             }
-            Some(_) if place::inspect(&path)?.is_some_and(|meta| meta.is_dir()) => {
+            Some(_) if inspect(&path)?.is_some_and(|meta| meta.is_dir()) => {
                 Err(format!("{}: a folder is at the place of the file: move it away", path.display()))
             }
             Some(_) | None => self.fetch(&path),
@@ -243,12 +243,7 @@ impl Spec for Downloaded {
             Some("file") => {}
             Some("link") => {
                 place::make_folders(&path)?;
-                let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
-                place::remove_all(&temp)?;
-                let target = before["link"].as_str().unwrap_or_default();
-                let put = symlink(target, &temp).and_then(|()| fs::rename(&temp, &path));
-                put.and_then(|()| durable::sync_folder(folder))
-                    .map_err(|error| format!("{}: {error}", path.display()))?;
+                self.host.link(&self.content.to, before["link"].as_str().unwrap_or_default())?;
             }
             Some(_) | None => {
                 self.host.remove(&self.content.to)?;

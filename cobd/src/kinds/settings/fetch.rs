@@ -82,8 +82,10 @@ impl Fetch<'_> {
             let length = fs::metadata(part).map_or(0, |meta| meta.len());
             // A part of a file without a checksum may belong to another file.
             let continues = length > 0 && length <= self.max_size.0 && self.sha256.is_some();
-            if continues && sum_of(part).is_ok_and(|sum| Some(sum.as_str()) == self.sha256) {
-                return sum_of(part).map_err(Failure::Ended);
+            let whole =
+                if continues { sum_of(part).ok().filter(|sum| Some(sum.as_str()) == self.sha256) } else { None };
+            if let Some(sum) = whole {
+                return Ok(sum);
             }
             if !continues {
                 remove(part)?;

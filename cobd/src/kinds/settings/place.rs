@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::durable;
-use crate::kinds::native::Host;
+use crate::kinds::native::{Host, inspect};
 
 /// The real path of a file or folder: links above it stand for their targets, and may not lead out of the root.
 pub(super) fn real(host: &Host, absolute: &str) -> Result<PathBuf, String> {
@@ -21,7 +21,7 @@ pub(super) fn real(host: &Host, absolute: &str) -> Result<PathBuf, String> {
                 host.is_inside(absolute, &real)?;
                 return Ok(real);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => at = above,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => at = above,
             Err(error) => return Err(format!("{}: {error}", above.display())),
         }
     }
@@ -51,15 +51,6 @@ pub(super) fn remove_folders(real: &Path, first: &str) {
         if let Some(folder) = above.parent() {
             let _ = durable::sync_folder(folder);
         }
-    }
-}
-
-/// The metadata, without following a link.
-pub(super) fn inspect(path: &Path) -> Result<Option<fs::Metadata>, String> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) => Ok(Some(meta)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
