@@ -76,6 +76,10 @@ impl Native for ExecKind {
         let exec = Executable::of(call)?;
         let Some(noted) = note::read::<Note>(&call.own)? else { return Ok(exec.unmanaged(call.observed)) };
         Ok(match exec.work()? {
+            // The transition notes the end; it does not run the command again.
+            Work::Done(_) if noted.run == Run::Begun => {
+                Found::differing("outdated", "the last run of the command has failed or was interrupted")
+            }
             Work::Done(_) => Found::state("present"),
             Work::ToDo(why) => Found::differing("outdated", format!("the command would run: {why}")),
             Work::NoCondition => match exec.reason_to_repeat(&noted) {

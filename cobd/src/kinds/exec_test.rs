@@ -152,6 +152,16 @@ async fn failures_are_named() {
     fs::write(&gate, "").expect("written");
     goes(&mut bench, &exec, "outdated", "present").await;
     assert_eq!(bench.state(&exec).await, "present");
+    // A run that ended after its work is noted as such, and not repeated.
+    let (mut bench, mark) = (Bench::new(), host.path().join("mark"));
+    let command = format!("{}; touch {}; exit 3", append(host.path(), "x"), mark.display());
+    let exec = context(&mut bench, &json!({"command": command, "creates": mark}));
+    assert!(!reason(bench.transition(&exec, "absent", "present").await).is_empty());
+    let found = bench.check(&exec).await;
+    assert!(found.state.is_ok_and(|state| state == *"outdated"));
+    assert_eq!(found.difference, "the last run of the command has failed or was interrupted");
+    goes(&mut bench, &exec, "outdated", "present").await;
+    assert_eq!((bench.state(&exec).await.as_str(), log(host.path()).as_str()), ("present", "x"));
     // A condition that can't be evaluated makes the state unknown, and before the first run the difference says so.
     let exec = context(&mut bench, &json!({"command": "true", "only_if": ["/no/such/program"]}));
     assert!(bench.check(&exec).await.state.is_err());
