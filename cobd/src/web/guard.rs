@@ -3,7 +3,8 @@
 //! Any page can make a browser send requests here, also under a name that the page's owner points to this host. So over
 //! TCP the `Host` must be a loopback address (or `localhost`) or, under TLS, an address of this host; an `Origin` must
 //! be ours; and an order must declare that it is JSON: for a page of another origin, the browser must ask for
-//! permission first, and the daemon never grants it.
+//! permission first, and the daemon never grants it. No page needs the Unix socket, but `ssh -L` can make a port of the
+//! socket: it serves no browser.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -82,7 +83,7 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
     let who = identify(api, &access, caller, token.as_ref())?;
     who.may(needed)?;
     match caller {
-        Caller::Unix { .. } => {}
+        Caller::Unix { .. } => no_browser(request.headers())?,
         Caller::Tcp { peer } => from_here(*peer, request)?,
         Caller::Tls { .. } => page("https", request, |ip| ip.is_loopback() || access.is_here(ip))?,
     }
@@ -156,6 +157,36 @@ fn from_here(peer: SocketAddr, request: &Request) -> Result<(), Refusal> {
 
 fn forbidden(error: String) -> Refusal {
     Refusal::new(RefusalKind::Forbidden, error, "use the daemon's unix socket on the host itself")
+}
+
+/// Refuses a browser at the Unix socket. A browser names the page in `Origin` or, to a safe address, in `Sec-Fetch-Site`.
+/// It sends neither with a question of a page whose own name was pointed to this machine: that name is in `Host`.
+fn no_browser(headers: &HeaderMap) -> Result<(), Refusal> {
+    let of_page = |name: &&header::HeaderName| **name == header::ORIGIN || name.as_str().starts_with("sec-fetch-");
+    if let Some(name) = headers.keys().find(of_page) {
+        return Err(not_for_browsers(format!("a request with the header {:?} comes from a browser", name.as_str())));
+    }
+    for host in headers.get_all(header::HOST) {
+        if host.to_str().map_or(true, is_foreign_name) {
+            return Err(not_for_browsers(format!("the Host {host:?} is not localhost")));
+        }
+    }
+    Ok(())
+}
+
+fn not_for_browsers(error: String) -> Refusal {
+    let hint = "the unix socket is for programs: use `cobctl`, or `curl --unix-socket` with http://localhost/";
+    Refusal::new(RefusalKind::Forbidden, error, hint)
+}
+
+/// Whether a `Host` is a domain name that its owner may point to this machine. Programs name the socket as they like, and
+/// `localhost` with its subdomains always is this machine (RFC 6761).
+fn is_foreign_name(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let has_name =
+        name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')) && name.contains('.');
+    let is_local = name.ends_with(".localhost");
+    has_name && !is_local && name.parse::<IpAddr>().is_err()
 }
 
 /// Checks the headers in which a browser names the page and the host.

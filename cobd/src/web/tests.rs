@@ -358,6 +358,39 @@ async fn a_web_page_can_neither_ask_nor_order() {
     assert_eq!(over_tcp(&fake.api, |_| order).await.0, 200);
 }
 
+/// `ssh -L 8080:/run/cob/cobd.sock` makes the socket a port that a browser reaches.
+#[tokio::test]
+async fn a_web_page_gets_nothing_through_a_forwarded_unix_socket() {
+    let mut served = Served::new().await;
+    for (headers, code) in [
+        ("host: 127.0.0.1:8080\r\norigin: http://evil.example:8080", 403),
+        ("host: 127.0.0.1:8080\r\norigin: http://127.0.0.1:8080", 403),
+        ("host: localhost:8080\r\norigin: null", 403),
+        ("host: localhost:8080\r\nsec-fetch-site: same-origin", 403),
+        ("host: localhost:8080\r\nsec-fetch-site: none", 403),
+        ("host: localhost:8080\r\nsec-fetch-mode: navigate", 403),
+        // A name that its owner points to this machine: a browser sends neither header with such a question.
+        ("host: evil.example:8080", 403),
+        ("host: localhost.evil.example", 403),
+        ("host: evil.example.", 403),
+        ("host: x\r\nhost: evil.example", 403),
+        ("host: x", 200),
+        ("host: n1", 200),
+        ("host: localhost:8080", 200),
+        ("host: cobd.localhost", 200),
+        ("host: %2Frun%2Fcob%2Fcobd.sock", 200),
+        ("host: 127.0.0.1:8080", 200),
+        ("host: [::1]:8080", 200),
+    ] {
+        let (found, body) = served.ask(&format!("GET /v1/status HTTP/1.1\r\n{headers}\r\n\r\n")).await;
+        assert_eq!(found, code, "{headers}: {body}");
+        let order = posted("/v1/resume", "x", "application/json", "{}").replacen("host: x", headers, 1);
+        let (found, body) = served.ask(&order).await;
+        assert_eq!(found, code, "{headers}: {body}");
+        assert_eq!(served.fake.orders.try_recv().is_ok(), code == 200, "{headers}");
+    }
+}
+
 #[tokio::test]
 async fn garbage_and_endless_heads_end_the_connection_alone() {
     let served = Served::new().await;
