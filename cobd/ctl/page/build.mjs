@@ -1,0 +1,69 @@
+// Builds the page with esbuild alone: `bundle/` from `src/` and `static/`. The same sources give the same bytes.
+// `--test` bundles `test/*.test.ts` into a temporary folder and runs them with `node --test`.
+import { build } from "esbuild";
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const LIMIT = 60 * 1024;
+
+const common = {
+  absWorkingDir: here,
+  bundle: true,
+  charset: "utf8",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  legalComments: "none",
+  logLevel: "warning",
+  target: "es2022",
+};
+
+async function page() {
+  const to = join(here, "bundle");
+  rmSync(to, { recursive: true, force: true });
+  mkdirSync(to);
+  await build({
+    ...common,
+    entryPoints: { page: "src/main.tsx" },
+    format: "iife",
+    minify: true,
+    outdir: to,
+  });
+  await build({ ...common, entryPoints: { page: "src/page.css" }, minify: true, outdir: to });
+  const html = readFileSync(join(here, "static/index.html"), "utf8");
+  writeFileSync(join(to, "index.html"), html.replace(/\n\s*/g, "\n"));
+  cpSync(join(here, "static/icon.svg"), join(to, "icon.svg"));
+  let sum = 0;
+  for (const name of readdirSync(to).sort()) {
+    const packed = gzipSync(readFileSync(join(to, name)), { level: 9 }).length;
+    sum += packed;
+    console.log(`${name}: ${statSync(join(to, name)).size} bytes, ${packed} with gzip`);
+  }
+  console.log(`sum: ${sum} bytes with gzip, at most ${LIMIT}`);
+  if (sum > LIMIT) process.exitCode = 1;
+}
+
+async function tests() {
+  const to = mkdtempSync(join(tmpdir(), "cob-page-"));
+  try {
+    const entries = readdirSync(join(here, "test")).filter((name) => name.endsWith(".test.ts"));
+    await build({
+      ...common,
+      entryPoints: entries.map((name) => join("test", name)),
+      format: "esm",
+      outdir: to,
+      outExtension: { ".js": ".mjs" },
+      platform: "node",
+    });
+    const files = readdirSync(to).filter((name) => name.endsWith(".mjs")).map((name) => join(to, name));
+    process.exitCode = spawnSync(process.execPath, ["--test", ...files], { stdio: "inherit" }).status ?? 1;
+  } finally {
+    rmSync(to, { recursive: true, force: true });
+  }
+}
+
+await (process.argv.includes("--test") ? tests() : page());
