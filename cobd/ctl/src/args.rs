@@ -22,7 +22,7 @@ mod words;
 
 pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
 pub use looks::{
-    CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs,
+    CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PageArgs, PlanArgs,
     StatusArgs, WatchArgs,
 };
 pub use operations::{DrainArgs, Selection, StopArgs};
@@ -165,6 +165,9 @@ pub enum Command {
     /// Show hosts and change objects as they change
     #[command(after_help = "On a terminal, redraws in place until Ctrl-C; on a pipe, prints a line per change.")]
     Watch(WatchArgs),
+    /// Show the cluster in a browser, live, and give orders there
+    #[command(after_help = help::PAGE)]
+    Page(PageArgs),
     /// Explain why an object or host waits, down to the first cause
     #[command(after_help = words::EXPLAIN)]
     Explain(ExplainArgs),

@@ -51,6 +51,12 @@ impl OfDepot {
         Ok(Some(Self { newest, contents }))
     }
 
+    /// The newest generation of the depot.
+    #[must_use]
+    pub fn newest(&self) -> GenerationNumber {
+        self.newest
+    }
+
     /// The contents that the depot has.
     #[must_use]
     pub fn contents(self) -> Contents {

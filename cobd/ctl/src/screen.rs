@@ -85,6 +85,17 @@ impl Mark {
         }
     }
 
+    /// The name of the mark, for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mark::Good => "good",
+            Mark::Busy => "busy",
+            Mark::Bad => "bad",
+            Mark::Unknown => "unknown",
+        }
+    }
+
     fn paint(self) -> Paint {
         match self {
             Mark::Good => Paint::Good,

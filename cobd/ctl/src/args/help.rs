@@ -9,8 +9,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Look",
         &[
-            "status", "check", "watch", "explain", "history", "at", "replay", "outcomes", "logs", "output", "diff",
-            "files",
+            "status", "check", "watch", "page", "explain", "history", "at", "replay", "outcomes", "logs", "output",
+            "diff", "files",
         ],
     ),
     ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "run", "pause", "resume", "retry"]),
@@ -96,6 +96,18 @@ Examples:
   cobctl status n1            one host
   cobctl status n1/db n2/app  two change objects; exit 0 if they are in their desired states
   cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'";
+
+pub(super) const PAGE: &str = "\
+Examples:
+  cobctl page --open                          the page of the cluster, in the browser of this machine
+  cobctl page --port 7080                     at a fixed port, for `ssh -L 7080:127.0.0.1:7080 HOST`
+
+Prints the address and serves the page until Ctrl-C. It asks the daemons as you, with your key and your rights, and listens on \
+127.0.0.1 only. The address contains a key that is new at each start. The page shows what `status`, `explain`, `history`, \
+`replay`, `plan`, `diff` and `outcomes` show, live; its orders are commands of `cobctl`, and end when this program ends: a \
+switch goes on without it.
+
+Exit status: 0 ended by Ctrl-C; 2 bad usage; 3 the port or the depot could not be opened.";
 
 pub(super) const HISTORY: &str = "\
 Examples:

@@ -58,6 +58,17 @@ pub struct WatchArgs {
     pub plan: Option<PathBuf>,
 }
 
+/// Arguments of `page`.
+#[derive(Debug, ClapArgs)]
+pub struct PageArgs {
+    /// Open the page in the browser
+    #[arg(long)]
+    pub open: bool,
+    /// Port of 127.0.0.1; 0: a free port
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub port: u16,
+}
+
 /// Arguments of `explain`.
 #[derive(Debug, ClapArgs)]
 pub struct ExplainArgs {

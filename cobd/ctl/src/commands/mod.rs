@@ -42,6 +42,7 @@ mod objects;
 mod orders;
 mod outcomes;
 mod output;
+mod page;
 mod plan;
 mod recorded;
 pub(crate) mod replay;
@@ -55,6 +56,8 @@ mod upgrade;
 mod view;
 mod watch;
 mod who;
+
+pub(crate) use view::{host_state as host_in_words, needs_a_hand as needs_a_person};
 
 /// The common inputs of the commands.
 #[derive(Clone)]
@@ -71,11 +74,24 @@ pub type Develop =
 /// Runs the program with this command line, which starts with the program's name; returns the exit status. Commands for
 /// developers are refused.
 pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
-    run_with(line, screen, |_, _, _| {
-        let refused = anyhow::anyhow!("this program contains no daemon and no generator");
-        Box::pin(async { Err(Failure::usage(refused).hint("use the program `cobctl`")) })
-    })
-    .await
+    run_with(line, screen, no_developer).await
+}
+
+/// Refuses the commands for developers.
+fn no_developer(
+    _: DevelopCommand,
+    _: bool,
+    _: &mut Screen,
+) -> Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'static>> {
+    let refused = anyhow::anyhow!("this program contains no daemon and no generator");
+    Box::pin(async { Err(Failure::usage(refused).hint("use the program `cobctl`")) })
+}
+
+/// Carries out a command line, without the program's name, with these options of every command.
+pub(crate) async fn carry_out(words: &[String], global: &Global, screen: &mut Screen) -> Result<Exit, Failure> {
+    let line = std::iter::once("cobctl").chain(words.iter().map(String::as_str));
+    let args = Args::read(line).map_err(|error| Failure::usage(anyhow::anyhow!("{error}")))?;
+    dispatch(Args { global: global.clone(), ..args }, screen, no_developer).await
 }
 
 /// Like [`run`], with a function for the commands for developers.
@@ -141,6 +157,7 @@ async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> Result<E
     match args.command {
         Command::Status(args) => status::run(&context(global, screen)?, screen, &args).await,
         Command::Check(args) => check::run(&context(global, screen)?, screen, &args).await,
+        Command::Page(args) => page::run(global, screen, &args).await,
         Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,

@@ -219,7 +219,7 @@ fn apart(host: &HostStatus, cluster: &ClusterStatus) -> Option<&'static str> {
     others().any(|other| other.generation == Some(own) && is_another(other)).then_some(", not the same on all hosts")
 }
 
-fn host_state(host: &HostStatus) -> (Mark, String) {
+pub(crate) fn host_state(host: &HostStatus) -> (Mark, String) {
     if !host.reachable {
         if let Some(why) = refusal(host) {
             return (Mark::Bad, format!("refuses: {}", clean(why)));
@@ -298,7 +298,7 @@ fn window_waits(cluster: &ClusterStatus) -> Vec<String> {
     told.into_iter().map(window_wait).collect()
 }
 
-fn needs_a_hand(cob: &CobStatus) -> bool {
+pub(crate) fn needs_a_hand(cob: &CobStatus) -> bool {
     cob.failed || cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }))
 }
 
@@ -346,7 +346,7 @@ pub(super) fn conclusion(screen: &Screen, cluster: &ClusterStatus, verdict: &Ver
 }
 
 /// The command that helps an operator most if the cluster has not converged.
-fn next_step(cluster: &ClusterStatus) -> Option<String> {
+pub(super) fn next_step(cluster: &ClusterStatus) -> Option<String> {
     let reached = || cluster.hosts.iter().filter(|h| h.reachable);
     let away = || reached().flat_map(|h| &h.cobs).filter(|c| !is_home(c) && !is_left_there(c));
     if let Some(cob) = away().find(|c| needs_a_hand(c)) {

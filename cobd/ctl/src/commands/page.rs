@@ -1,0 +1,258 @@
+//! `cobctl page`: shows the cluster in a browser.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::time::Duration;
+
+use cob_depot::Depot;
+use cob_types::api::StatusOf;
+use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::{CobId, GenerationNumber, Need, StateName};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::{Context, context, leaving, view};
+use crate::args::{Global, PageArgs};
+use crate::failure::{Exit, Failure};
+use crate::identity::{Contents, OfDepot};
+use crate::live::Live;
+use crate::page::door::Door;
+use crate::page::feed::Feed;
+use crate::page::message::Cluster;
+use crate::page::picture::{Needs, View};
+use crate::page::serve::{CobAnswer, Desk, Own, router};
+use crate::page::worker::{Worker, now_ms};
+use crate::screen::Screen;
+use crate::signals::Ends;
+use crate::targets::Target;
+use crate::verdict::{Expected, Verdict};
+
+/// The least time between two messages to the tabs.
+const PACE: Duration = Duration::from_millis(250);
+/// How often the depot is looked at: a new generation may have other hosts.
+const DEPOT: Duration = Duration::from_secs(2);
+/// How often idle tabs learn that the connection is alive.
+const ALIVE: Duration = Duration::from_secs(10);
+/// How many questions for this loop may wait.
+const WAITING: usize = 64;
+
+pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -> Result<Exit, Failure> {
+    let context = context(global, screen)?;
+    let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
+        Failure::environment(anyhow::anyhow!("port {} of 127.0.0.1 can't be opened: {error}", args.port))
+            .hint("leave --port out: a free port is chosen")
+    })?;
+    let door = Door::new(listener.local_addr()?.port()).map_err(|e| Failure::environment(anyhow::anyhow!("{e}")))?;
+    let feed = Feed::new();
+    let worker = Worker::start(global.clone())?;
+    let (own, questions) = mpsc::channel(WAITING);
+    let desk = Desk { door: door.clone(), feed: feed.clone(), worker: worker.clone(), own };
+    screen.line(&door.address())?;
+    screen.say("The address contains a key: whoever has it can give orders as you. Ctrl-C ends the page.");
+    let _opened = if args.open { Some(open(&door, screen)?) } else { None };
+    let mut ends = Ends::open()?;
+    let mut page = Page::start(context, global.clone(), feed, worker);
+    tokio::select! {
+        served = async { axum::serve(listener, router(desk)).await } => Err(served.map_or_else(Failure::from, |()| {
+            Failure::environment(anyhow::anyhow!("the server has ended"))
+        })),
+        failure = page.go_on(questions) => Err(failure),
+        failure = ends.next() => Err(failure),
+        pressed = tokio::signal::ctrl_c() => pressed.map(|()| Exit::Yes).map_err(Failure::from),
+    }
+}
+
+/// Opens the browser. Its command line shows only a private file that leads to the address: other users of this machine can
+/// read command lines.
+fn open(door: &Door, screen: &mut Screen) -> Result<tempfile::NamedTempFile, Failure> {
+    let mut file = tempfile::Builder::new().prefix("cobctl-page-").suffix(".html").tempfile()?;
+    let address = door.address();
+    writeln!(
+        file,
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={address}\"><a href=\"{address}\">cobctl page</a>"
+    )?;
+    file.flush()?;
+    let quiet = std::process::Stdio::null;
+    let started =
+        std::process::Command::new("xdg-open").arg(file.path()).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+    if let Err(error) = started {
+        screen.problem("warning", &format!("no browser could be started with `xdg-open`: {error}"));
+        screen.problem("hint", "open the address above in a browser");
+    }
+    Ok(file)
+}
+
+/// The loop that keeps the picture.
+struct Page {
+    context: Context,
+    global: Global,
+    feed: Feed,
+    worker: Worker,
+    live: Live,
+    targets: Vec<Target>,
+    /// The contents of the depot's generations, and the number of its newest one.
+    contents: Contents,
+    newest: Option<GenerationNumber>,
+    /// The generation whose graph is shown, and what failed at reading it.
+    drawn: Option<Result<GenerationNumber, String>>,
+}
+
+impl Page {
+    fn start(context: Context, global: Global, feed: Feed, worker: Worker) -> Self {
+        let targets = context.targets.all.clone();
+        let live = Live::start(&context.client, &targets, StatusOf::All);
+        Self { context, global, feed, worker, live, targets, contents: Contents::new(), newest: None, drawn: None }
+    }
+
+    /// Keeps the picture until something fails for good.
+    async fn go_on(&mut self, mut questions: mpsc::Receiver<Own>) -> Failure {
+        let (mut depot, mut alive) = (interval(DEPOT), interval(ALIVE));
+        depot.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Instant::now();
+        loop {
+            let busy = self.worker.is_busy();
+            tokio::select! {
+                () = self.live.changed() => {}
+                () = self.worker.changed() => {}
+                () = tokio::time::sleep(PACE), if busy => {}
+                _ = alive.tick() => {
+                    self.feed.idle(now_ms());
+                    continue;
+                }
+                _ = depot.tick() => self.look_at_depot().await,
+                question = questions.recv() => {
+                    match question {
+                        Some(question) => self.answer(question),
+                        None => return Failure::environment(anyhow::anyhow!("the server has ended")),
+                    }
+                    continue;
+                }
+            }
+            if !self.live.is_complete() {
+                continue;
+            }
+            tokio::time::sleep_until(told + PACE).await;
+            told = Instant::now();
+            let status = self.live.aged();
+            let needs = self.needs(&status).await;
+            let cluster = self.cluster(&status);
+            self.feed.take(View { status: &status, cluster, now_ms: now_ms() }, self.worker.orders(), needs);
+        }
+    }
+
+    /// Looks for new generations and for other hosts. A depot that can't be read for a moment changes nothing.
+    async fn look_at_depot(&mut self) {
+        let (mut quiet, _) = Screen::memory();
+        if let Ok(context) = context(&self.global, &mut quiet) {
+            self.context = context;
+        }
+        let status = self.live.cluster();
+        if let Ok(Some(depot)) = OfDepot::of(&self.context.targets, &status) {
+            self.newest = Some(depot.newest());
+            self.contents = depot.contents();
+        }
+        let mut targets = self.context.targets.all.clone();
+        if let Ok(leave) = leaving::find(&self.context, &status, StatusOf::Restless).await {
+            targets.extend(leave.into_iter().map(|(target, _)| target));
+        }
+        if targets != self.targets {
+            self.live = Live::start(&self.context.client, &targets, StatusOf::All);
+            self.targets = targets;
+        }
+    }
+
+    /// The answer of `cobctl status` for the present statuses.
+    fn cluster(&self, status: &ClusterStatus) -> Cluster {
+        let verdict = view::answer(status, &[], &Expected { contents: self.contents.clone(), ..Expected::default() });
+        let (word, sentence, reasons) = match &verdict {
+            Verdict::Converged(_) => {
+                ("converged", view::conclusion(&Screen::memory().0, status, &verdict).concat(), Vec::new())
+            }
+            Verdict::Not(reasons) => ("not", "The cluster is not converged.".to_owned(), reasons.clone()),
+            Verdict::Unreached(hosts, reasons) => {
+                let hosts = crate::words::list(hosts, 4);
+                ("unreached", format!("{hosts} could not be reached."), reasons.clone())
+            }
+        };
+        Cluster {
+            verdict: word,
+            sentence,
+            reasons,
+            next: view::next_step(status).filter(|_| word != "converged").map(|next| next.replace('`', "")),
+            generation: most_common(status),
+            newest: self.newest,
+            depot: self.context.targets.depot.is_some(),
+        }
+    }
+
+    /// What change objects need, if another generation is active than the drawn one.
+    async fn needs(&mut self, status: &ClusterStatus) -> Option<Needs> {
+        let generation = most_common(status)?;
+        if self.drawn.as_ref().is_some_and(|drawn| drawn == &Ok(generation)) {
+            return None;
+        }
+        let targets = self.context.targets.clone();
+        let read = tokio::task::spawn_blocking(move || needs_of(&targets, generation)).await;
+        let read = read.unwrap_or_else(|error| Err(error.to_string()));
+        let drawn = read.as_ref().map(|_| generation).map_err(Clone::clone);
+        let is_known = self.drawn.as_ref() == Some(&drawn);
+        self.drawn = Some(drawn);
+        match read {
+            _ if is_known => None,
+            Ok(needs) => Some(needs),
+            Err(why) => Some(Needs { missing: Some(why), ..Needs::default() }),
+        }
+    }
+
+    fn answer(&self, question: Own) {
+        // A tab that has left its view takes no answer.
+        match question {
+            Own::Cob(id, tell) => drop(tell.send(self.cob(&id))),
+            Own::Generations(tell) => {
+                let depot = self.context.targets.depot.clone();
+                tokio::task::spawn_blocking(move || drop(tell.send(generations(depot.as_deref()))));
+            }
+        }
+    }
+
+    fn cob(&self, id: &CobId) -> Option<CobAnswer> {
+        let status = self.live.aged();
+        let host = status.hosts.iter().find(|host| host.name.as_str() == id.host_str())?;
+        let cob = host.cobs.iter().find(|cob| cob.id == *id)?.clone();
+        Some(CobAnswer { host_now_ms: host.now_ns / 1_000_000, cob })
+    }
+}
+
+/// The generation that most hosts have, the newest of equals.
+fn most_common(status: &ClusterStatus) -> Option<GenerationNumber> {
+    let active: Vec<GenerationNumber> = status.hosts.iter().filter_map(|host: &HostStatus| host.generation).collect();
+    let count = |generation: &GenerationNumber| active.iter().filter(|other| *other == generation).count();
+    active
+        .iter()
+        .copied()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .max_by_key(|generation| (count(generation), *generation))
+}
+
+/// Which change objects of a generation need which others in their preferred states, from the depot. The reverse needs,
+/// which order stops, are left out.
+fn needs_of(targets: &crate::targets::Targets, generation: GenerationNumber) -> Result<Needs, String> {
+    let no_depot = || "the graph needs the depot: start `cobctl page` with --depot or COB_DEPOT".to_owned();
+    let depot = targets.open_depot().map_err(|e| e.in_a_line())?.ok_or_else(no_depot)?;
+    let whole = depot.whole(generation).map_err(|e| e.in_a_line())?;
+    let cobs = || whole.bundles.values().flat_map(|bundle| bundle.cobs.values());
+    let preferred: BTreeMap<&CobId, &StateName> = cobs().map(|cob| (&cob.id, &cob.preferred)).collect();
+    let is_need = |need: &&Need| preferred.get(&need.cob).is_some_and(|state| need.states.contains(state));
+    let pairs = cobs().flat_map(|cob| cob.needs().filter(is_need).map(|need| (cob.id.clone(), need.cob.clone())));
+    let pairs = pairs.collect();
+    Ok(Needs { generation: Some(generation), pairs, missing: None })
+}
+
+/// The generations of a depot, the newest first.
+fn generations(depot: Option<&std::path::Path>) -> Result<serde_json::Value, String> {
+    let path = depot.ok_or("the list of generations needs the depot: start `cobctl page` with --depot or COB_DEPOT")?;
+    let log = Depot::open(path).and_then(|depot| depot.list()).map_err(|e| e.to_string())?;
+    serde_json::to_value(log).map_err(|e| e.to_string())
+}

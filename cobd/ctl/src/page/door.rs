@@ -1,0 +1,124 @@
+//! Who may use the page: the browser that the operator opened, and no other page.
+//!
+//! Any page can make a browser send requests to a loopback address, also under a name that its owner points there. So the
+//! `Host` must be our own address, an `Origin` must be ours, the browser must not report a foreign page (Fetch Metadata),
+//! and a question needs the secret that only the operator's terminal has shown.
+
+use axum::http::{HeaderMap, header};
+use cob_types::canonical;
+
+/// The secret of a page, and its address.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    secret: String,
+    hosts: [String; 2],
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It is not for this address, or comes from another page.
+    Foreign,
+    /// It does not have the secret.
+    Secret,
+}
+
+impl Door {
+    /// A door with a new secret, for a server on this port of the loopback address.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    pub(crate) fn new(port: u16) -> Result<Self, getrandom::Error> {
+        let mut bytes = [0_u8; 24];
+        getrandom::fill(&mut bytes)?;
+        let secret = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Self { secret, hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")] })
+    }
+
+    /// The address for the browser, with the secret in its fragment: a browser never sends a fragment.
+    pub(crate) fn address(&self) -> String {
+        format!("http://{}/#key={}", self.hosts[0], self.secret)
+    }
+
+    /// Checks a request for the page itself, which has no secrets.
+    pub(crate) fn visitor(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = hosts.next().filter(|_| hosts.next().is_none()).and_then(|host| host.to_str().ok());
+        match host {
+            Some(host) if self.hosts.iter().any(|own| own == host) => Ok(()),
+            Some(_) | None => Err(Denied::Foreign),
+        }
+    }
+
+    /// Checks a question or an order.
+    pub(crate) fn operator(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        self.visitor(headers)?;
+        let is_ours = |origin: &str| self.hosts.iter().any(|own| origin.strip_prefix("http://") == Some(own));
+        if headers.get_all(header::ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_ours)) {
+            return Err(Denied::Foreign);
+        }
+        let from_here = |site: &header::HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
+        if headers.get_all("sec-fetch-site").iter().any(|site| !from_here(site)) {
+            return Err(Denied::Foreign);
+        }
+        let mut shown = headers.get_all(header::AUTHORIZATION).iter();
+        let token = shown.next().filter(|_| shown.next().is_none()).and_then(|value| value.to_str().ok());
+        // Hashes are compared, so that the time tells nothing about the secret.
+        let is_right =
+            |token: &str| canonical::blob_hash(token.as_bytes()) == canonical::blob_hash(self.secret.as_bytes());
+        match token.and_then(|token| token.strip_prefix("Bearer ")) {
+            Some(token) if is_right(token) => Ok(()),
+            Some(_) | None => Err(Denied::Secret),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in of {
+            headers.append(*name, value.parse().expect("a value"));
+        }
+        headers
+    }
+
+    #[test]
+    fn only_the_own_page_with_the_secret_may_ask() {
+        let door = Door::new(4000).expect("random bytes");
+        let key = format!("Bearer {}", door.secret);
+        let ask = |of: &[(&'static str, &str)]| door.operator(&headers(of));
+        assert_eq!(ask(&[("host", "127.0.0.1:4000"), ("authorization", &key)]), Ok(()));
+        let own = [("host", "localhost:4000"), ("origin", "http://localhost:4000"), ("sec-fetch-site", "same-origin")];
+        assert_eq!(ask(&[&own[..], &[("authorization", key.as_str())]].concat()), Ok(()));
+        assert_eq!(ask(&own), Err(Denied::Secret));
+        for (foreign, what) in [
+            (("host", "evil.example:4000"), "a name that points here"),
+            (("host", "127.0.0.1:4001"), "another port"),
+            (("host", "127.0.0.1"), "no port"),
+        ] {
+            assert_eq!(ask(&[foreign, ("authorization", &key)]), Err(Denied::Foreign), "{what}");
+        }
+        for foreign in [
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("origin", "https://127.0.0.1:4000"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("host", "127.0.0.1:4000"),
+        ] {
+            let asked = ask(&[("host", "127.0.0.1:4000"), ("authorization", &key), foreign]);
+            assert_eq!(asked, Err(Denied::Foreign), "{foreign:?}");
+        }
+        for wrong in ["", "Bearer ", "Bearer 00", "Basic abc", &key.to_lowercase()] {
+            assert_eq!(ask(&[("host", "127.0.0.1:4000"), ("authorization", wrong)]), Err(Denied::Secret), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn secrets_differ() {
+        assert_ne!(Door::new(1).expect("random bytes").address(), Door::new(1).expect("random bytes").address());
+    }
+}

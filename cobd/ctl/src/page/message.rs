@@ -1,0 +1,260 @@
+//! The messages of the stream to the browser. The browser's types are in `cobd/ctl/page/src/`.
+//!
+//! Change objects are numbered by their place in [`Columns::id`]. Numbers stay the same until the next snapshot.
+
+use cob_types::GenerationNumber;
+use cob_types::status::SwitchStage;
+use serde::Serialize;
+
+/// A message: a line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(crate) enum Message {
+    /// Everything. A new tab starts with it, and it follows when the set of change objects or the graph has changed.
+    Snapshot(Box<Snapshot>),
+    /// What has changed since the message before.
+    Delta(Box<Delta>),
+    /// Nothing has changed; the connection is alive.
+    Idle {
+        /// The number of the last message.
+        seq: u64,
+        /// The time of this machine, in milliseconds since 1970.
+        now_ms: u64,
+    },
+}
+
+/// Everything that the page shows at once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Snapshot {
+    /// The number of the message.
+    pub seq: u64,
+    /// The cluster as a whole.
+    pub cluster: Cluster,
+    /// The hosts, by name.
+    pub hosts: Vec<Host>,
+    /// The change objects, by id.
+    pub cobs: Columns,
+    /// What they need, and where they are drawn.
+    pub graph: Graph,
+    /// The orders of this page.
+    pub orders: Vec<Order>,
+}
+
+/// What has changed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Delta {
+    /// The number of the message.
+    pub seq: u64,
+    /// The cluster as a whole, if it has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
+    /// The hosts that have changed; each replaces the host of its name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
+    /// Names of states that follow the known names: rows of this message may use them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<String>,
+    /// The change objects that have changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cobs: Vec<Row>,
+    /// The orders that have changed; each replaces the order of its number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<Order>,
+}
+
+impl Delta {
+    /// Whether it has no content.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cluster.is_none() && self.hosts.is_empty() && self.cobs.is_empty() && self.orders.is_empty()
+    }
+}
+
+/// The cluster as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Cluster {
+    /// `converged`, `not` or `unreached`.
+    pub verdict: &'static str,
+    /// The answer of `cobctl status`, in a sentence.
+    pub sentence: String,
+    /// Why it is not converged, a reason each.
+    pub reasons: Vec<String>,
+    /// The command that helps most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The generation that most hosts have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
+    /// The newest generation of the depot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<GenerationNumber>,
+    /// Whether a depot is known: without it there are no plans, no graph and no list of generations.
+    pub depot: bool,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Host {
+    /// Its name.
+    pub name: String,
+    /// It has answered.
+    pub reachable: bool,
+    /// Why it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its active generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
+    /// The generation that it switches to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switching_to: Option<GenerationNumber>,
+    /// Its own report.
+    pub converged: bool,
+    /// It starts no transitions.
+    pub paused: bool,
+    /// The cancelled generation; the host stands still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<GenerationNumber>,
+    /// Its state as `cobctl status` shows it.
+    pub words: String,
+    /// `good`, `busy`, `bad` or `unknown`.
+    pub mark: &'static str,
+    /// The hosts to which it has no link.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers_down: Vec<String>,
+    /// How many change objects are of each [`Class`].
+    pub counts: [u64; Class::ALL],
+    /// The switch under way, or last rolled back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Switch>,
+    /// The order that waits for maintenance windows, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for_window: Option<String>,
+}
+
+/// A switch on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Switch {
+    /// The generation.
+    pub to: GenerationNumber,
+    /// `going`, `settled` or `stopped`.
+    pub stage: SwitchStage,
+    /// Why it was rolled back or stopped.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// The abandoned generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<GenerationNumber>,
+}
+
+/// What a change object does, as one of few classes. Their numbers are on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// It is in its preferred state.
+    Settled = 0,
+    /// A transition or a check runs.
+    Moving = 1,
+    /// It waits for others, or it is away from its preferred state for others.
+    Waiting = 2,
+    /// It has failed, or a person has to act.
+    Failed = 3,
+    /// An operator has stopped it.
+    Stopped = 4,
+    /// Its host does not answer.
+    Unknown = 5,
+}
+
+impl Class {
+    /// How many there are.
+    pub(crate) const ALL: usize = 6;
+}
+
+/// A flag of a change object: it has drift, or a conflict.
+pub(crate) const DRIFT: u8 = 1;
+/// It is stuck, or goes to and fro.
+pub(crate) const TROUBLE: u8 = 2;
+/// It is observed, never changed.
+pub(crate) const OBSERVED: u8 = 4;
+/// It departs in the switch under way.
+pub(crate) const DEPARTS: u8 = 8;
+
+/// The change objects in columns: ten thousand rows as objects would be three times as long.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Columns {
+    /// `HOST/NAME`, sorted.
+    pub id: Vec<String>,
+    /// The names of kinds.
+    pub kinds: Vec<String>,
+    /// Each one's kind.
+    pub kind: Vec<usize>,
+    /// The names of states.
+    pub states: Vec<String>,
+    /// Each one's state; -1: unknown.
+    pub state: Vec<i64>,
+    /// Each one's desired state; -1: unknown.
+    pub target: Vec<i64>,
+    /// Each one's [`Class`].
+    pub class: Vec<u8>,
+    /// Each one's flags.
+    pub flags: Vec<u8>,
+    /// Since when it has this state and phase, in milliseconds since 1970 by the clock of this machine.
+    pub since_ms: Vec<u64>,
+    /// What the waiting ones wait for.
+    pub waits: std::collections::BTreeMap<usize, Vec<usize>>,
+}
+
+/// A changed change object: number, state, desired state, class, flags, since when, what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Row(pub usize, pub i64, pub i64, pub u8, pub u8, pub u64, pub Vec<usize>);
+
+/// What change objects need, and their places.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Graph {
+    /// The generation that it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
+    /// Pairs in a row: the number of a change object, and the number of one that it needs.
+    pub needs: Vec<usize>,
+    /// The places of the change objects: one unit is a node with its distance.
+    pub x: Vec<f32>,
+    /// The other coordinate.
+    pub y: Vec<f32>,
+    /// The area of each host.
+    pub bands: Vec<Band>,
+    /// Why there is no graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
+/// The area of a host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Band {
+    /// The host.
+    pub host: String,
+    /// Left.
+    pub x: f32,
+    /// Top.
+    pub y: f32,
+    /// Its width.
+    pub width: f32,
+    /// Its height.
+    pub height: f32,
+}
+
+/// An order of this page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Order {
+    /// Its number.
+    pub id: u64,
+    /// The command line.
+    pub words: String,
+    /// Since when, in milliseconds since 1970.
+    pub began_ms: u64,
+    /// Until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Its exit status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit: Option<u8>,
+    /// The end of its output.
+    pub output: String,
+}

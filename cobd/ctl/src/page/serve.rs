@@ -1,0 +1,212 @@
+//! The HTTP side: the page's files, the stream, questions and orders.
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use cob_types::CobId;
+use cob_types::status::CobStatus;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::door::{Denied, Door};
+use super::feed::Feed;
+use super::question::{Order, Values, question};
+use super::worker::Worker;
+
+/// The longest body of an order.
+const MAX_BODY: usize = 64 << 10;
+
+/// Nothing but our own files may run, be shown or be reached; no page may frame this one.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// The page's files: path, type, content. Built by `cobd/ctl/page/build.mjs`.
+const FILES: [(&str, &str, &[u8]); 4] = [
+    ("/", "text/html; charset=utf-8", include_bytes!("../../page/bundle/index.html")),
+    ("/page.js", "text/javascript; charset=utf-8", include_bytes!("../../page/bundle/page.js")),
+    ("/page.css", "text/css; charset=utf-8", include_bytes!("../../page/bundle/page.css")),
+    ("/icon.svg", "image/svg+xml", include_bytes!("../../page/bundle/icon.svg")),
+];
+
+/// What the requests need.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    /// Who may ask.
+    pub door: Door,
+    /// The streams.
+    pub feed: Feed,
+    /// Questions and orders.
+    pub worker: Worker,
+    /// Questions that the page's own loop answers.
+    pub own: mpsc::Sender<Own>,
+}
+
+/// A question that needs no command.
+#[derive(Debug)]
+pub(crate) enum Own {
+    /// The status of a change object, with the time on its host.
+    Cob(CobId, oneshot::Sender<Option<CobAnswer>>),
+    /// The generations of the depot.
+    Generations(oneshot::Sender<Result<serde_json::Value, String>>),
+}
+
+/// A change object in full.
+#[derive(Debug, Serialize)]
+pub(crate) struct CobAnswer {
+    /// The time on its host, in milliseconds since 1970.
+    pub host_now_ms: u64,
+    /// Its status, as in the daemon's API.
+    pub cob: CobStatus,
+}
+
+/// The server's paths.
+pub(crate) fn router(desk: Desk) -> Router {
+    let api = Router::new()
+        .route("/api/stream", get(stream))
+        .route("/api/cob", get(cob))
+        .route("/api/ask/generations", get(generations))
+        .route("/api/ask/{name}", get(ask))
+        .route("/api/orders", post(order))
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn_with_state(desk.door.clone(), operator));
+    let mut pages = Router::new();
+    for (path, kind, content) in FILES {
+        pages = pages
+            .route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], Bytes::from_static(content)) }));
+    }
+    pages.merge(api).fallback(unknown).layer(from_fn_with_state(desk.door.clone(), visitor)).with_state(desk)
+}
+
+/// Refuses requests for another address, and sets the headers of every answer.
+async fn visitor(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let mut response = match door.visitor(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(denied) => refused(denied),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Refuses questions of others than the operator's browser.
+async fn operator(State(door): State<Door>, request: Request, next: Next) -> Response {
+    match door.operator(request.headers()) {
+        Ok(()) if request.method() == Method::POST && !is_json(request.headers()) => {
+            refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an order must have the content type application/json", "")
+        }
+        Ok(()) => next.run(request).await,
+        Err(denied) => refused(denied),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+fn refused(denied: Denied) -> Response {
+    match denied {
+        Denied::Foreign => refusal(
+            StatusCode::FORBIDDEN,
+            "this request comes from another page, or is for another address",
+            "open the address that `cobctl page` prints",
+        ),
+        Denied::Secret => refusal(
+            StatusCode::UNAUTHORIZED,
+            "the key of the page is missing or wrong",
+            "open the address that `cobctl page` prints; each start has a new key",
+        ),
+    }
+}
+
+fn refusal(status: StatusCode, error: &str, hint: &str) -> Response {
+    (status, Json(json!({"error": error, "hint": hint}))).into_response()
+}
+
+async fn unknown() -> Response {
+    refusal(StatusCode::NOT_FOUND, "there is nothing at this path", "")
+}
+
+async fn stream(State(desk): State<Desk>) -> Response {
+    let lines = futures_util::stream::unfold(desk.feed.follow(), |mut stream| async move {
+        let line = stream.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::copy_from_slice(line.as_bytes())), stream))
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+async fn ask(State(desk): State<Desk>, Path(name): Path<String>, Query(values): Query<Values>) -> Response {
+    match question(&name, &values) {
+        None => refusal(StatusCode::NOT_FOUND, "there is no such question", ""),
+        Some(Err(fault)) => refusal(StatusCode::BAD_REQUEST, &fault, ""),
+        Some(Ok(line)) => match desk.worker.ask(line).await {
+            Some(answer) => Json(answer).into_response(),
+            None => busy(),
+        },
+    }
+}
+
+fn busy() -> Response {
+    refusal(StatusCode::SERVICE_UNAVAILABLE, "too many questions and orders at the same time", "try again in a moment")
+}
+
+#[derive(Deserialize)]
+struct OfCob {
+    id: CobId,
+}
+
+async fn cob(State(desk): State<Desk>, Query(OfCob { id }): Query<OfCob>) -> Response {
+    let (tell, answer) = oneshot::channel();
+    if desk.own.send(Own::Cob(id, tell)).await.is_err() {
+        return busy();
+    }
+    match answer.await {
+        Ok(Some(answer)) => Json(answer).into_response(),
+        Ok(None) => refusal(StatusCode::NOT_FOUND, "no host that answers has this change object", ""),
+        Err(_) => busy(),
+    }
+}
+
+async fn generations(State(desk): State<Desk>) -> Response {
+    let (tell, answer) = oneshot::channel();
+    if desk.own.send(Own::Generations(tell)).await.is_err() {
+        return busy();
+    }
+    match answer.await {
+        Ok(Ok(generations)) => Json(json!({"exit": 0, "answer": generations, "problems": []})).into_response(),
+        Ok(Err(error)) => {
+            let failure = json!({"error": error, "causes": [], "hints": []});
+            Json(json!({"exit": 3, "answer": null, "problems": [], "failure": failure})).into_response()
+        }
+        Err(_) => busy(),
+    }
+}
+
+async fn order(State(desk): State<Desk>, order: Result<Json<Order>, JsonRejection>) -> Response {
+    let order = match order {
+        Ok(Json(order)) => order,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &cob_types::words::form(error.body_text()), ""),
+    };
+    match order.line() {
+        Ok(line) => match desk.worker.order(line) {
+            Some(id) => Json(json!({"id": id})).into_response(),
+            None => busy(),
+        },
+        Err(fault) => refusal(StatusCode::BAD_REQUEST, &fault, ""),
+    }
+}
