@@ -64,7 +64,7 @@ export type Order =
   | { order: "retry"; what?: string }
   | { order: "stop" | "start" | "restart"; what: string }
   | { order: "check" }
-  | { order: "resolve"; cob: string; path: string; keep: "model" | "host" };
+  | { order: "resolve"; cob: string; path?: string; keep: "model" | "host" };
 
 /** Gives an order; its progress comes in the stream. */
 export async function give(order: Order): Promise<number> {
@@ -92,7 +92,7 @@ export function wordsOf(order: Order): string {
     case "restart":
       return `cobctl ${order.order} ${order.what}`;
     case "resolve":
-      return `cobctl resolve ${order.cob} --path ${order.path} ${order.keep === "model" ? "--theirs" : "--ours"}`;
+      return `cobctl resolve ${order.cob}${order.path ? ` --path ${order.path}` : ""} ${order.keep === "model" ? "--theirs" : "--ours"}`;
     default:
       return `cobctl ${order.order}`;
   }

@@ -14,8 +14,13 @@ import { FAILED } from "./table";
 import { isDark, nextTheme } from "./theme";
 import { ClusterView } from "./views/cluster";
 import { CobView } from "./views/cob";
+import { DriftView } from "./views/drift";
+import { GenerationsView } from "./views/generations";
+import { GraphView } from "./views/graph";
 import { HostsView, HostView } from "./views/hosts";
+import { MatrixView } from "./views/matrix";
 import { ObjectsView } from "./views/objects";
+import { SwitchView } from "./views/switch";
 import { moment, span } from "./words";
 
 const VIEWS: { name: string; words: string }[] = [
@@ -43,6 +48,16 @@ function View() {
       return <HostsView />;
     case "host":
       return <HostView key={rest} name={rest} />;
+    case "matrix":
+      return <MatrixView />;
+    case "graph":
+      return <GraphView />;
+    case "switch":
+      return <SwitchView key={rest} number={Number(rest)} />;
+    case "generations":
+      return <GenerationsView />;
+    case "drift":
+      return <DriftView />;
     default:
       return (
         <div class="view">
@@ -56,6 +71,10 @@ function View() {
 function Header() {
   const { view } = here.value;
   const tab = TABS[view] ?? view;
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [tab]);
   const running = orders.value.filter((order) => order.ended_ms === undefined).length;
   return (
     <header class="top">
@@ -63,7 +82,7 @@ function Header() {
         <img src="/icon.svg" alt="" width="20" height="20" />
         <b>COB</b>
       </a>
-      <nav aria-label="Views">
+      <nav ref={nav} aria-label="Views">
         {VIEWS.map(({ name, words }) => (
           <a key={name} href={address(name)} aria-current={tab === name ? "page" : undefined}>
             {words}

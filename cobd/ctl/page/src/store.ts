@@ -46,7 +46,7 @@ export function receive(message: Message): boolean {
     lastChanged = null;
     tick.value++;
     seq = message.seq;
-    setClock(message.cluster.now_ms);
+    setClock(message.cluster.now_ms ?? Date.now());
     return true;
   }
   if (message.kind === "idle") {
@@ -57,10 +57,11 @@ export function receive(message: Message): boolean {
   seq = message.seq;
   if (message.cluster) {
     cluster.value = message.cluster;
-    setClock(message.cluster.now_ms);
+    if (message.cluster.now_ms !== undefined) setClock(message.cluster.now_ms);
   }
   if (message.hosts) hosts.value = replaced(hosts.value, message.hosts, (host) => host.name);
   if (message.orders) orders.value = replaced(orders.value, message.orders, (order) => order.id);
+  if (message.states) table.value?.addStates(message.states);
   if (message.cobs && table.value) {
     table.value.apply(message.cobs);
     lastChanged = message.cobs.map((row) => row[0]);

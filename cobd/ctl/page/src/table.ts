@@ -68,10 +68,13 @@ export class Table {
     return this.states[state] ?? "unknown";
   }
 
+  addStates(names: string[]): void {
+    this.states.push(...names);
+  }
+
   /** Applies the changed rows. Rows beyond the table are ignored: a new snapshot follows when objects are added. */
   apply(rows: Row[]): void {
-    for (const [index, state, target, cls, flags, since, waits, names] of rows) {
-      if (names) this.states.push(...names);
+    for (const [index, state, target, cls, flags, since, waits] of rows) {
       if (index < 0 || index >= this.size) continue;
       this.state[index] = state;
       this.target[index] = target;
@@ -115,10 +118,12 @@ export interface Filter {
   text: string;
   /** Objects of this service: the part of the id after the host. */
   rest: string;
+  /** Only objects that need a person. */
+  person: boolean;
 }
 
 export function noFilter(): Filter {
-  return { classes: [], flags: 0, host: "", kind: "", text: "", rest: "" };
+  return { classes: [], flags: 0, host: "", kind: "", text: "", rest: "", person: false };
 }
 
 /** Reads a filter from the parameters of an address. Unknown names are ignored. */
@@ -132,6 +137,7 @@ export function filterOf(params: URLSearchParams): Filter {
     kind: params.get("kind") ?? "",
     text: params.get("q") ?? "",
     rest: params.get("name") ?? "",
+    person: params.get("person") === "1",
   };
 }
 
@@ -144,8 +150,15 @@ export function paramsOf(filter: Filter): URLSearchParams {
   if (filter.host) params.set("host", filter.host);
   if (filter.kind) params.set("kind", filter.kind);
   if (filter.rest) params.set("name", filter.rest);
+  if (filter.person) params.set("person", "1");
   if (filter.text) params.set("q", filter.text);
   return params;
+}
+
+/** Whether no time will bring an object further: it failed, is stuck, or is in conflict. */
+export function needsPerson(table: Table, index: number): boolean {
+  if (table.cls[index] === FAILED || ((table.flags[index] ?? 0) & FLAGS.stuck) !== 0) return true;
+  return table.state[index] !== -1 && table.stateName(table.state[index] ?? -1) === "conflict";
 }
 
 /** The places of the objects that pass the filter, in the order of the table. */
@@ -160,6 +173,7 @@ export function select(table: Table, filter: Filter): number[] {
     if (filter.flags && !((table.flags[index] ?? 0) & filter.flags)) continue;
     if (host >= 0 && table.host[index] !== host) continue;
     if (kind >= 0 && table.kind[index] !== kind) continue;
+    if (filter.person && !needsPerson(table, index)) continue;
     const id = table.ids[index] ?? "";
     if (filter.rest && restOf(id) !== filter.rest && !restOf(id).startsWith(`${filter.rest}/`)) continue;
     if (words.length > 0) {

@@ -35,6 +35,7 @@ export interface Colors {
   text: string;
   muted: string;
   line: string;
+  strong: string;
   surface: string;
   back: string;
   accent: string;
@@ -52,6 +53,7 @@ export const colors = computed<Colors>(() => {
     text: get("text"),
     muted: get("muted"),
     line: get("line"),
+    strong: get("line-strong"),
     surface: get("surface"),
     back: get("back"),
     accent: get("accent"),

@@ -16,11 +16,15 @@ export interface VirtualProps {
   row: (at: number) => ComponentChildren;
   rowProps?: (at: number) => Record<string, unknown>;
   keyOf: (at: number) => string | number;
+  /** A click on a row; also Enter, unless `onEnter` is given. */
   onOpen: (at: number) => void;
+  onEnter?: (at: number) => void;
   /** Keys besides up, down, page, home, end and Enter; true: the key is used. Returns the next active row, too. */
   onKey?: (event: KeyboardEvent, at: number) => number | boolean | undefined;
   active: number;
   onActive: (at: number) => void;
+  /** Called with the visible part after each scroll. */
+  onView?: (view: { top: number; height: number }) => void;
   class?: string;
 }
 
@@ -30,11 +34,17 @@ export function Virtual(props: VirtualProps) {
   const { id, count, rowHeight, active } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const head = useRef<HTMLDivElement>(null);
+  const onView = useRef(props.onView);
+  onView.current = props.onView;
   const [view, setView] = useState({ top: 0, height: 800 });
 
   useLayoutEffect(() => {
     const element = scroller.current!;
-    const read = () => setView({ top: element.scrollTop, height: element.clientHeight });
+    const read = () => {
+      const next = { top: element.scrollTop, height: element.clientHeight };
+      onView.current?.(next);
+      setView(next);
+    };
     read();
     const observer = new ResizeObserver(read);
     observer.observe(element);
@@ -77,7 +87,7 @@ export function Virtual(props: VirtualProps) {
       props.onActive(next);
     } else if (event.key === "Enter" && active >= 0 && active < count) {
       event.preventDefault();
-      props.onOpen(active);
+      (props.onEnter ?? props.onOpen)(active);
     }
   };
 

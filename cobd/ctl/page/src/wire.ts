@@ -10,9 +10,9 @@ export interface Cluster {
   next?: string;
   generation?: number;
   newest?: number;
-  now_ms: number;
+  now_ms?: number;
   depot: boolean;
-  who: string;
+  who?: string;
 }
 
 export type HostMark = "good" | "busy" | "bad" | "unknown";
@@ -28,10 +28,10 @@ export interface Host {
   held?: number;
   words: string;
   mark: HostMark;
-  peers_down: string[];
+  peers_down?: string[];
   counts: number[];
   listen?: string;
-  switch?: { to: number; stage: string; why: string; left?: number };
+  switch?: { to: number; stage: string; why?: string; left?: number };
   waits_for_window?: string;
 }
 
@@ -56,15 +56,23 @@ export type Row = [
   flags: number,
   since_ms: number,
   waits: number[],
-  newStates?: string[],
 ];
+
+/** The area of a host in the drawing. */
+export interface Band {
+  host: string;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
 
 export interface Graph {
   generation?: number;
   needs: number[];
   x: number[];
   y: number[];
-  bands: { host: string; y: number; height: number }[];
+  bands: Band[];
   missing?: string;
 }
 
@@ -92,6 +100,8 @@ export interface Delta {
   seq: number;
   cluster?: Cluster;
   hosts?: Host[];
+  /** Names of states that follow the known names: the rows of this message may use them. */
+  states?: string[];
   cobs?: Row[];
   orders?: OrderState[];
 }
@@ -171,7 +181,7 @@ export interface Outcome {
   to: number;
   by: string;
   began_ns: number;
-  ended_ns?: number;
+  ended_ns?: number | null;
   ended?: string;
   hosts: {
     [host: string]: {
@@ -179,8 +189,8 @@ export interface Outcome {
       to: number;
       by: string;
       began_ns: number;
-      activated_ns?: number;
-      ended_ns?: number;
+      activated_ns?: number | null;
+      ended_ns?: number | null;
       ended?: string;
       why?: string;
       cobs: { [id: string]: { moves: number; failures: number; failed: boolean } };
@@ -223,6 +233,8 @@ export interface Plan {
   from: number;
   to: number;
   changes: {
+    from: number;
+    to: number;
     added: { [id: string]: unknown };
     removed: { [id: string]: unknown };
     changed: { [id: string]: ChangedCob };
@@ -248,13 +260,14 @@ export interface Plan {
 }
 
 export interface GenerationEntry {
-  number: number;
-  time?: string | number;
+  generation: number;
+  /** Seconds since 1970. */
+  time?: number;
   author?: string;
   message?: string;
   hosts?: number;
   cobs?: number;
-  [other: string]: unknown;
+  signed_by?: string[];
 }
 
 /** A change object as `/v1/status` gives it. */

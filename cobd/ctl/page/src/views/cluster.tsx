@@ -3,8 +3,8 @@ import { orderOf } from "../api";
 import { Command, Copy, Empty, HOST_CLASS, HostLink, Mark, Section, Text } from "../parts";
 import { drawer, propose } from "../proposal";
 import { address } from "../route";
-import { cluster, counts, hosts, orders, table, tick } from "../store";
-import { CLASSES, FAILED, FLAGS, MOVING, STOPPED, UNKNOWN, WAITING } from "../table";
+import { cluster, counts, hosts, now, orders, table, tick } from "../store";
+import { CLASSES, FAILED, FLAGS, MOVING, noFilter, select, sortPlaces, STOPPED, UNKNOWN, WAITING } from "../table";
 import type { Cluster, Host } from "../wire";
 import { count, span } from "../words";
 import { ObjectRows } from "./rows";
@@ -19,10 +19,14 @@ export function ClusterView() {
       <Verdict state={state} />
       <Numbers />
       <div class="columns">
-        <NeedsPerson />
-        <Transitions />
-        <Hosts />
-        <Orders />
+        <div class="stack">
+          <NeedsPerson />
+          <Hosts />
+        </div>
+        <div class="stack">
+          <Transitions />
+          <Orders />
+        </div>
       </div>
     </div>
   );
@@ -125,18 +129,6 @@ function Numbers() {
   );
 }
 
-/** Objects that no time will bring further: failed, stuck, in conflict. */
-function needPerson(): number[] {
-  const objects = table.value!;
-  const found: number[] = [];
-  for (let index = 0; index < objects.size; index++) {
-    const failed = objects.cls[index] === FAILED;
-    const stuck = ((objects.flags[index] ?? 0) & FLAGS.stuck) !== 0;
-    if (failed || stuck || objects.stateName(objects.state[index] ?? -1) === "conflict") found.push(index);
-  }
-  return found;
-}
-
 function Rows({ places, most, more }: { places: number[]; most: number; more: Record<string, string> }) {
   return (
     <>
@@ -152,7 +144,9 @@ function Rows({ places, most, more }: { places: number[]; most: number; more: Re
 
 function NeedsPerson() {
   tick.value;
-  const places = needPerson();
+  const objects = table.value!;
+  const all = select(objects, { ...noFilter(), person: true });
+  const places = sortPlaces(objects, all, "problem", false);
   const failed = counts.value[FAILED] ?? 0;
   return (
     <Section
@@ -168,7 +162,7 @@ function NeedsPerson() {
       {places.length === 0 ? (
         <Empty>No object needs a person.</Empty>
       ) : (
-        <Rows places={places} most={8} more={failed > 0 ? { class: "failed" } : { flag: "stuck" }} />
+        <Rows places={places} most={8} more={{ person: "1" }} />
       )}
     </Section>
   );
@@ -261,7 +255,6 @@ function Orders() {
   const list = [...orders.value].reverse();
   const running = list.filter((order) => order.ended_ms === undefined);
   const shown = running.length > 0 ? running : list.slice(0, 3);
-  const state = cluster.value!;
   const paused = hosts.value.filter((host) => host.paused || host.held !== undefined).length;
   return (
     <Section
@@ -299,7 +292,7 @@ function Orders() {
               </button>
               <span class="muted number nowrap">
                 {order.ended_ms === undefined
-                  ? `for ${span(state.now_ms - order.began_ms)}`
+                  ? `for ${span(now.value - order.began_ms)}`
                   : `${order.exit === 0 ? "done" : `exit ${order.exit}`} in ${span(order.ended_ms - order.began_ms)}`}
               </span>
             </li>

@@ -48,13 +48,15 @@ export function CobView({ id }: { id: string }) {
         <Section title="Why" class="wide-panel">
           <Why id={id} refresh={version} />
         </Section>
-        <Section title="State">
-          <State index={index} document={document} />
-          <Trouble error={cob.error} hints={cob.hints} again={cob.again} />
-        </Section>
-        {kind === "file-tree" && <Difference id={id} refresh={version} conflict={objects.stateName(objects.state[index] ?? -1) === "conflict"} />}
+        <div class="stack">
+          <Section title="State">
+            <State index={index} document={document} />
+            <Trouble error={cob.error} hints={cob.hints} again={cob.again} />
+          </Section>
+          <Output id={id} kind={kind} refresh={version} />
+        </div>
         <Dependencies index={index} id={id} />
-        <Output id={id} kind={kind} refresh={version} />
+        {kind === "file-tree" && <Difference id={id} refresh={version} conflict={objects.stateName(objects.state[index] ?? -1) === "conflict"} />}
         <History id={id} refresh={version} />
       </div>
     </div>
@@ -217,19 +219,21 @@ function Difference({ id, refresh, conflict }: { id: string; refresh: string; co
           {one.hunks && <Hunks text={one.hunks} />}
         </div>
       ))}
-      {document?.text?.trim() && (conflicts.length === 0 || !conflicts.some((one) => one.hunks)) && <Hunks text={document.text} />}
-      {conflict && conflicts.length === 0 && document && <Decide id={id} path="" />}
+      {document?.text?.trim() && (conflicts.length === 0 || !conflicts.some((one) => one.hunks)) && <Hunks text={document.text} legend />}
+      {conflict && conflicts.length === 0 && document && <Decide id={id} />}
     </Section>
   );
 }
 
-export function Decide({ id, path }: { id: string; path: string }) {
+/** The buttons that decide a conflict in a file, or in all files of an object. */
+export function Decide({ id, path }: { id: string; path?: string }) {
+  const of = path === undefined ? { cob: id } : { cob: id, path };
   return (
     <span class="buttons">
-      <button type="button" class="small" onClick={() => propose({ order: "resolve", cob: id, path, keep: "model" })}>
+      <button type="button" class="small" onClick={() => propose({ order: "resolve", ...of, keep: "model" })}>
         Keep the model's lines…
       </button>
-      <button type="button" class="small" onClick={() => propose({ order: "resolve", cob: id, path, keep: "host" })}>
+      <button type="button" class="small" onClick={() => propose({ order: "resolve", ...of, keep: "host" })}>
         Keep the host's lines…
       </button>
     </span>

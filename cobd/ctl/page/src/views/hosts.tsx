@@ -190,7 +190,7 @@ export function HostView({ name }: { name: string }) {
             <dt>Address</dt>
             <dd class="id">{host.listen ?? "–"}</dd>
             <dt>Lost peers</dt>
-            <dd>{host.peers_down.length === 0 ? "none" : host.peers_down.map((peer) => <HostLink key={peer} name={peer} />)}</dd>
+            <dd>{host.peers_down?.length ? host.peers_down.map((peer) => <HostLink key={peer} name={peer} />) : "none"}</dd>
             {host.waits_for_window && (
               <>
                 <dt>Waits for</dt>

@@ -181,6 +181,11 @@ function Filters({ filter, number }: { filter: Filter; number: number }) {
           <option value="departs">departs</option>
           <option value="observed">observed only</option>
         </select>
+        {filter.person && (
+          <button type="button" class="chip" onClick={() => change({ ...filter, person: false })} aria-label="Remove the filter: needs a person">
+            needs a person ✕
+          </button>
+        )}
         {filter.rest && (
           <button type="button" class="chip" onClick={() => change({ ...filter, rest: "" })} aria-label={`Remove the filter ${filter.rest}`}>
             {filter.rest} ✕

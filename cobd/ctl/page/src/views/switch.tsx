@@ -1,0 +1,245 @@
+// A switch: the chart of a past or running switch, the forecast of a switch that was not made.
+import { useMemo, useState } from "preact/hooks";
+import { Interruptions, plansOf } from "../dialog";
+import { Gantt } from "../draw/gantt";
+import { chartOfPlan, chartOfReplay } from "../gantt";
+import { useAsk } from "../load";
+import { At, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
+import { propose } from "../proposal";
+import { address } from "../route";
+import { cluster, counts, hosts, now, tick } from "../store";
+import { CLASSES, FAILED, MOVING, WAITING } from "../table";
+import type { Outcome, Plan, ReplayEntry } from "../wire";
+import { count, span } from "../words";
+
+const RESULT_CLASS: Record<string, number> = { converged: 0, failed: 3, "rolled-back": 4 };
+
+/** The class for the end of a switch. */
+export function resultClass(outcome: Outcome): number {
+  if (outcome.ended === undefined) return MOVING;
+  return RESULT_CLASS[outcome.ended] ?? (outcome.ended.includes("roll") ? 4 : WAITING);
+}
+
+export function resultWords(outcome: Outcome): string {
+  return (outcome.ended ?? "under way").replaceAll("-", " ");
+}
+
+export function outcomesOf(answer: { outcomes?: Outcome[] } | null | undefined): Outcome[] {
+  return answer?.outcomes ?? [];
+}
+
+export function SwitchView({ number }: { number: number }) {
+  const state = cluster.value;
+  const going = hosts.value.filter((host) => host.switching_to === number);
+  const live = going.length > 0 || (state?.generation === number && (counts.value[MOVING]! > 0 || counts.value[WAITING]! > 0));
+  const refresh = live ? tick.value : state?.generation;
+  const outcomes = useAsk<{ outcomes: Outcome[] }>("outcomes", {}, refresh, 3000);
+  const replay = useAsk<ReplayEntry[]>("replay", { generation: String(number) }, refresh, 2000);
+  const outcome = outcomesOf(outcomes.value?.answer).findLast((one) => one.to === number);
+  const answer = replay.value?.answer;
+  const entries = (Array.isArray(answer) ? answer : []).filter((entry) => typeof entry.event === "string");
+  const happened = entries.length > 0;
+  const current = state?.generation === number || going.length > 0;
+  const [mode, setMode] = useState<"" | "past" | "forecast">("");
+  const shown = mode || (happened || replay.loading || current ? "past" : "forecast");
+  const cls = outcome ? resultClass(outcome) : going.length > 0 ? MOVING : WAITING;
+  const back = state?.generation !== undefined && number < state.generation;
+  return (
+    <div class="view">
+      <header class={`title ${outcome || going.length > 0 ? `soft-${CLASSES[cls]}` : "soft-unknown"}`}>
+        <Mark cls={outcome || going.length > 0 ? cls : 5} />
+        <div class="grow">
+          <h1>Switch to generation {number}</h1>
+          <p>
+            {going.length > 0
+              ? `${count(going.length, "host")} of ${hosts.value.length} switch now`
+              : outcome
+                ? resultWords(outcome)
+                : outcomes.loading
+                  ? "Asking…"
+                  : "not made yet"}
+            {state?.generation === number && " · active generation"}
+          </p>
+        </div>
+        <span class="buttons">
+          <a class="button" href={address("generations")}>
+            Generations
+          </a>
+          {going.length > 0 && (
+            <button type="button" onClick={() => propose({ order: "cancel", generation: number })}>
+              Cancel…
+            </button>
+          )}
+          {state?.generation !== number && going.length === 0 && (
+            <button
+              type="button"
+              class="primary"
+              onClick={() => propose(back ? { order: "rollback", to: number } : { order: "switch", to: number })}
+            >
+              {back ? "Roll back…" : "Switch…"}
+            </button>
+          )}
+        </span>
+      </header>
+      <Trouble error={outcomes.error} hints={outcomes.hints} again={outcomes.again} />
+      {outcome && <Facts outcome={outcome} />}
+      {happened && !current && (
+        <div class="chips" role="group" aria-label="Shown chart">
+          <button type="button" class="chip" aria-pressed={shown === "past"} onClick={() => setMode("past")}>
+            As it was
+          </button>
+          <button type="button" class="chip" aria-pressed={shown === "forecast"} onClick={() => setMode("forecast")}>
+            Forecast from now
+          </button>
+        </div>
+      )}
+      {shown === "past" ? <Past entries={entries} loading={replay.loading} error={replay.error} live={live} /> : <Forecast number={number} />}
+      {outcome && <PerHost outcome={outcome} />}
+    </div>
+  );
+}
+
+function Facts({ outcome }: { outcome: Outcome }) {
+  const began = outcome.began_ns / 1e6;
+  const ended = outcome.ended_ns ? outcome.ended_ns / 1e6 : null;
+  const list = Object.values(outcome.hosts);
+  const cobs = list.flatMap((host) => Object.values(host.cobs));
+  const failures = cobs.reduce((sum, cob) => sum + cob.failures, 0);
+  const from = [...new Set(list.map((host) => host.from ?? "none"))].join(", ");
+  return (
+    <dl class="fact-row">
+      <div>
+        <dt>Began</dt>
+        <dd>
+          <At ms={began} />
+        </dd>
+      </div>
+      <div>
+        <dt>{ended === null ? "Since then" : "Took"}</dt>
+        <dd class="number">{span((ended ?? now.value) - began)}</dd>
+      </div>
+      <div>
+        <dt>By</dt>
+        <dd>{outcome.by || "not known"}</dd>
+      </div>
+      <div>
+        <dt>From generation</dt>
+        <dd class="number">{from}</dd>
+      </div>
+      <div>
+        <dt>Transitions</dt>
+        <dd class="number">{cobs.reduce((sum, cob) => sum + cob.moves, 0).toLocaleString("en")}</dd>
+      </div>
+      <div>
+        <dt>Failed attempts</dt>
+        <dd class={`number ${failures > 0 ? "c-failed" : ""}`}>{failures.toLocaleString("en")}</dd>
+      </div>
+    </dl>
+  );
+}
+
+function Past({ entries, loading, error, live }: { entries: ReplayEntry[]; loading: boolean; error: string; live: boolean }) {
+  const first = entries[0];
+  const until = live && first ? now.value - (first.ts_ns - first.offset_ns) / 1e6 : 0;
+  const chart = useMemo(() => chartOfReplay(entries, until), [entries.length, until]);
+  return (
+    <Section title="As it was" more={<span class="muted">{count(chart.rows.length, "object")} with transitions</span>}>
+      {loading && <Loading />}
+      {!loading && chart.rows.length === 0 ? (
+        <Empty>{error || "The histories contain no transition of this switch."}</Empty>
+      ) : (
+        chart.rows.length > 0 && <Gantt chart={chart} forecast={false} />
+      )}
+    </Section>
+  );
+}
+
+function Forecast({ number }: { number: number }) {
+  const asked = useAsk<Plan | Plan[]>("plan", { generation: String(number) });
+  const plan = plansOf(asked.value?.answer)[0];
+  const chart = useMemo(() => (plan ? chartOfPlan(plan) : null), [plan]);
+  return (
+    <>
+      <Section title="Forecast" more={plan && <span class="muted">{count(plan.transitions.length, "transition")}</span>}>
+        {asked.loading && <Loading />}
+        <Trouble error={asked.error} hints={asked.hints} again={asked.again} />
+        {asked.value?.problems.map((problem) => (
+          <p key={problem} class="muted">
+            <Text>{problem}</Text>
+          </p>
+        ))}
+        {plan && <Interruptions plan={plan} most={20} />}
+      </Section>
+      {chart && chart.rows.length > 0 && (
+        <Section title="Course by the forecast">
+          <Gantt chart={chart} forecast />
+        </Section>
+      )}
+    </>
+  );
+}
+
+function PerHost({ outcome }: { outcome: Outcome }) {
+  const list = Object.entries(outcome.hosts);
+  const [most, setMost] = useState(30);
+  const bad = (ended: string | undefined) => (ended === "converged" ? 1 : 0);
+  list.sort((a, b) => bad(a[1].ended) - bad(b[1].ended));
+  return (
+    <Section title="Hosts of the switch">
+      <div class="scroll-x">
+        <table class="list">
+          <thead>
+            <tr>
+              <th scope="col">Host</th>
+              <th scope="col">Result</th>
+              <th scope="col" class="right">
+                From
+              </th>
+              <th scope="col" class="right">
+                Activated after
+              </th>
+              <th scope="col" class="right">
+                Ended after
+              </th>
+              <th scope="col" class="right">
+                Failed attempts
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {list.slice(0, most).map(([name, host]) => {
+              const failures = Object.values(host.cobs).reduce((sum, cob) => sum + cob.failures, 0);
+              const after = (ns: number | null | undefined) => (ns ? span((ns - outcome.began_ns) / 1e6) : "–");
+              const cls = host.ended === "converged" ? 0 : host.ended === undefined ? MOVING : host.ended === "failed" ? FAILED : WAITING;
+              return (
+                <tr key={name}>
+                  <th scope="row">
+                    <HostLink name={name} />
+                  </th>
+                  <td>
+                    <span class="with-mark">
+                      <Mark cls={cls} />
+                      <span>
+                        {(host.ended ?? "under way").replaceAll("-", " ")}
+                        {host.why && `: ${host.why}`}
+                      </span>
+                    </span>
+                  </td>
+                  <td class="right number">{host.from ?? "none"}</td>
+                  <td class="right number">{after(host.activated_ns)}</td>
+                  <td class="right number">{after(host.ended_ns)}</td>
+                  <td class={`right number ${failures > 0 ? "c-failed" : ""}`}>{failures}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+      {list.length > most && (
+        <button type="button" class="small" onClick={() => setMost(list.length)}>
+          All {count(list.length, "host")}
+        </button>
+      )}
+    </Section>
+  );
+}
