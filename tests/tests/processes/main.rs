@@ -28,6 +28,7 @@ mod liars;
 mod moved;
 mod observed;
 mod orders;
+mod page;
 mod reach;
 mod recorded;
 mod restored;
