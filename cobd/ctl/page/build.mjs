@@ -23,17 +23,16 @@ const common = {
 };
 
 async function page() {
+  const outputs = [];
+  for (const entry of ["src/main.tsx", "src/page.css"]) {
+    const entryPoints = { page: entry };
+    const { outputFiles } = await build({ ...common, entryPoints, format: "iife", minify: true, outdir: "bundle", write: false });
+    outputs.push(...outputFiles);
+  }
   const to = join(here, "bundle");
   rmSync(to, { recursive: true, force: true });
   mkdirSync(to);
-  await build({
-    ...common,
-    entryPoints: { page: "src/main.tsx" },
-    format: "iife",
-    minify: true,
-    outdir: to,
-  });
-  await build({ ...common, entryPoints: { page: "src/page.css" }, minify: true, outdir: to });
+  for (const { path, contents } of outputs) writeFileSync(path, contents);
   const html = readFileSync(join(here, "static/index.html"), "utf8");
   writeFileSync(join(to, "index.html"), html.replace(/\n\s*/g, "\n"));
   cpSync(join(here, "static/icon.svg"), join(to, "icon.svg"));

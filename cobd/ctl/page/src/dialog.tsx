@@ -137,7 +137,7 @@ function Ask({ order }: { order: Order }) {
         <footer>
           <code class="muted grow">{wordsOf(order)}</code>
           <button type="button" onClick={() => dialog.current?.close()}>
-            Not now
+            Close
           </button>
           <button type="submit" class={question.typed === undefined ? "primary" : "danger"} disabled={!ready || busy}>
             {question.button}

@@ -2,13 +2,14 @@
 import { render, type ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { hasKey, takeKey } from "./api";
+import { Boundary } from "./boundary";
 import { OrderDialog } from "./dialog";
 import { Drawer } from "./drawer";
 import { Mark } from "./parts";
 import { drawer } from "./proposal";
 import { address, follow, here } from "./route";
 import { Search } from "./search";
-import { cluster, counts, link, orders, table } from "./store";
+import { counts, link, operator, orders, table } from "./store";
 import { keepOpen, retryNow } from "./stream";
 import { FAILED } from "./table";
 import { isDark, nextTheme } from "./theme";
@@ -116,7 +117,7 @@ function LinkState() {
   const state = link.value.state;
   const words = { connecting: "connecting", live: "live", lost: "old", locked: "locked" }[state];
   return (
-    <span class={`link-state link-${state}`} title={cluster.value?.who ?? ""}>
+    <span class={`link-state link-${state}`} title={operator.value}>
       <span class="dot" aria-hidden="true" />
       {words}
     </span>
@@ -184,7 +185,11 @@ function Page() {
   }, [view, rest]);
   if (link.value.state === "locked") return <Locked />;
   const old = link.value.state === "lost" && table.value !== null;
-  let content: ComponentChildren = <View />;
+  let content: ComponentChildren = (
+    <Boundary key={`${view}/${rest}`}>
+      <View />
+    </Boundary>
+  );
   if (!table.value) content = <p class="loading muted">Asking the hosts…</p>;
   return (
     <>

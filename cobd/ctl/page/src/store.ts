@@ -9,6 +9,8 @@ export type Link =
   | { state: "lost"; since: number; why: string; retry: number }
   | { state: "locked" };
 
+/** The name and role under which the hosts know this operator. */
+export const operator = signal("");
 export const link = signal<Link>({ state: "connecting" });
 export const cluster = signal<Cluster | null>(null);
 export const hosts = signal<Host[]>([]);

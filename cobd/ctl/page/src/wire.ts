@@ -12,7 +12,6 @@ export interface Cluster {
   newest?: number;
   now_ms?: number;
   depot: boolean;
-  who?: string;
 }
 
 export type HostMark = "good" | "busy" | "bad" | "unknown";
@@ -152,7 +151,13 @@ export interface ExplainedHost {
   answer: string;
   generation: number | null;
   switching_to: number | null;
-  waits: unknown[];
+  /** Why its objects wait. */
+  waits: Explained[];
+}
+
+/** The answer of `whoami`. */
+export interface Whoami {
+  hosts: { host: string; reachable: boolean; name?: string; role?: string; proof?: string }[];
 }
 
 export interface HistoryEntry {
@@ -177,25 +182,30 @@ export interface ReplayEntry extends HistoryEntry {
   waited?: { of: string; ns: number }[];
 }
 
+export type Ended = "converged" | "called-off" | "superseded" | "cancelled" | "rolled-back" | "under-way" | "failed";
+
+/** A switch on all hosts that reported it. */
 export interface Outcome {
   to: number;
   by: string;
   began_ns: number;
   ended_ns?: number | null;
-  ended?: string;
-  hosts: {
-    [host: string]: {
-      from: number | null;
-      to: number;
-      by: string;
-      began_ns: number;
-      activated_ns?: number | null;
-      ended_ns?: number | null;
-      ended?: string;
-      why?: string;
-      cobs: { [id: string]: { moves: number; failures: number; failed: boolean } };
-    };
-  };
+  ended: Ended;
+  hosts: { [host: string]: HostOutcome };
+  /** Participating hosts without a report. */
+  silent?: string[];
+}
+
+export interface HostOutcome {
+  from: number | null;
+  to: number;
+  by: string;
+  began_ns: number;
+  activated_ns?: number | null;
+  ended_ns?: number | null;
+  ended: Ended;
+  /** The objects with transitions or failures. */
+  cobs?: { [id: string]: { moves: number; failures: number; failed: boolean } };
 }
 
 export interface PlanTransition {
@@ -265,9 +275,7 @@ export interface GenerationEntry {
   time?: number;
   author?: string;
   message?: string;
-  hosts?: number;
-  cobs?: number;
-  signed_by?: string[];
+  counts?: { hosts: number; cobs: number };
 }
 
 /** A change object as `/v1/status` gives it. */

@@ -1,11 +1,13 @@
 // The cluster at a glance: one sentence, numbers, hosts, transitions, and what needs a person.
+import { useEffect } from "preact/hooks";
 import { orderOf } from "../api";
+import { useAsk } from "../load";
 import { Command, Copy, Empty, HOST_CLASS, HostLink, Mark, Section, Text } from "../parts";
 import { drawer, propose } from "../proposal";
 import { address } from "../route";
-import { cluster, counts, hosts, now, orders, table, tick } from "../store";
+import { cluster, counts, hosts, now, operator, orders, table, tick } from "../store";
 import { CLASSES, FAILED, FLAGS, MOVING, noFilter, select, sortPlaces, STOPPED, UNKNOWN, WAITING } from "../table";
-import type { Cluster, Host } from "../wire";
+import type { Cluster, Host, Whoami } from "../wire";
 import { count, span } from "../words";
 import { ObjectRows } from "./rows";
 
@@ -251,7 +253,19 @@ function Hosts() {
   );
 }
 
+/** Asks once under which name and role orders are given. */
+function useOperator(): string {
+  const asked = useAsk<Whoami>("whoami", operator.value ? null : {});
+  useEffect(() => {
+    const known = (asked.value?.answer?.hosts ?? []).filter((host) => host.reachable && host.role);
+    const names = [...new Set(known.map((host) => `${host.name ?? "unnamed"} (${host.role})`))];
+    if (names.length > 0) operator.value = names.join(", ");
+  }, [asked.value]);
+  return operator.value;
+}
+
 function Orders() {
+  const name = useOperator();
   const list = [...orders.value].reverse();
   const running = list.filter((order) => order.ended_ms === undefined);
   const shown = running.length > 0 ? running : list.slice(0, 3);
@@ -299,6 +313,7 @@ function Orders() {
           ))}
         </ul>
       )}
+      {name && <p class="muted operator">Orders are given as {name}.</p>}
     </Section>
   );
 }

@@ -8,8 +8,10 @@ import { propose } from "../proposal";
 import { address } from "../route";
 import { needs, table, tick } from "../store";
 import { CLASSES, FAILED, hostOf, SETTLED, STOPPED, UNKNOWN } from "../table";
+import { ThreeWay } from "../threeway";
 import type { CobDocument, DiffDocument, HistoryEntry } from "../wire";
 import { count } from "../words";
+import { Decide } from "./decide";
 import { ObjectRows } from "./rows";
 import { Why } from "./why";
 
@@ -216,27 +218,12 @@ function Difference({ id, refresh, conflict }: { id: string; refresh: string; co
             <code>{one.path}</code> {one.what}
             <Decide id={id} path={one.path} />
           </p>
-          {one.hunks && <Hunks text={one.hunks} />}
+          {one.hunks && <ThreeWay text={one.hunks} />}
         </div>
       ))}
       {document?.text?.trim() && (conflicts.length === 0 || !conflicts.some((one) => one.hunks)) && <Hunks text={document.text} legend />}
       {conflict && conflicts.length === 0 && document && <Decide id={id} />}
     </Section>
-  );
-}
-
-/** The buttons that decide a conflict in a file, or in all files of an object. */
-export function Decide({ id, path }: { id: string; path?: string }) {
-  const of = path === undefined ? { cob: id } : { cob: id, path };
-  return (
-    <span class="buttons">
-      <button type="button" class="small" onClick={() => propose({ order: "resolve", ...of, keep: "model" })}>
-        Keep the model's lines…
-      </button>
-      <button type="button" class="small" onClick={() => propose({ order: "resolve", ...of, keep: "host" })}>
-        Keep the host's lines…
-      </button>
-    </span>
   );
 }
 

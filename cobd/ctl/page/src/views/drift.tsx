@@ -5,10 +5,11 @@ import { Hunks } from "../hunks";
 import { useAsk } from "../load";
 import { CobLink, Empty, Loading, Mark, Since, StateWords, Trouble } from "../parts";
 import { table, tick } from "../store";
+import { ThreeWay } from "../threeway";
 import { FLAGS, UNKNOWN } from "../table";
 import type { DiffDocument } from "../wire";
 import { count } from "../words";
-import { Decide } from "./cob";
+import { Decide } from "./decide";
 
 /** How many differences are asked for without a click. */
 const OPEN = 6;
@@ -145,7 +146,7 @@ function Difference({ id, conflict, refresh }: { id: string; conflict: boolean; 
             <code>{one.path}</code> <span class="muted grow">{one.what}</span>
             {conflict && conflicts.length > 1 && <Decide id={id} path={one.path} />}
           </p>
-          {one.hunks && <Hunks text={one.hunks} />}
+          {one.hunks && <ThreeWay text={one.hunks} />}
         </div>
       ))}
       {document?.text?.trim() && !conflicts.some((one) => one.hunks) && <Hunks text={document.text} legend />}

@@ -13,10 +13,10 @@ import { outcomesOf, resultClass, resultWords } from "./switch";
 
 export function GenerationsView() {
   const state = cluster.value;
-  const listed = useAsk<{ generations: GenerationEntry[] }>("generations", {}, state?.newest);
+  const listed = useAsk<GenerationEntry[]>("generations", {}, state?.newest);
   const outcomes = useAsk<{ outcomes: Outcome[] }>("outcomes", {}, state?.sentence, 3000);
   const chosen = Number(here.value.params.get("changes") ?? "") || null;
-  const generations = listed.value?.answer?.generations ?? [];
+  const generations = listed.value?.answer ?? [];
   const past = outcomesOf(outcomes.value?.answer);
   return (
     <div class="view">
@@ -55,8 +55,7 @@ function Generation({ one, outcome, chosen }: { one: GenerationEntry; outcome: O
           <p class="muted">
             {one.author && <>{one.author.replace(/ <.*/, "")}, </>}
             {one.time !== undefined && <At ms={one.time * 1000} />}
-            {one.cobs !== undefined && `, ${count(one.cobs, "object")}`}
-            {one.hosts !== undefined && ` on ${count(one.hosts, "host")}`}
+            {one.counts && `, ${count(one.counts.cobs, "object")} on ${count(one.counts.hosts, "host")}`}
           </p>
           {outcome && (
             <p class="with-mark">

@@ -1,14 +1,15 @@
 // The list of hosts, and a single host.
 import { useState } from "preact/hooks";
 import { useAsk } from "../load";
-import { CountLink, Empty, HOST_CLASS, HostLink, Mark, Section, Text, Trouble } from "../parts";
+import { CobLink, CountLink, Empty, HOST_CLASS, HostLink, Mark, Section, Text, Trouble } from "../parts";
 import { propose } from "../proposal";
 import { address, here, setParams } from "../route";
 import { counts, hosts, table, tick } from "../store";
-import { CLASSES } from "../table";
-import type { ExplainedHost, Host, HostMark } from "../wire";
+import { CLASSES, sortPlaces } from "../table";
+import type { Explained, ExplainedHost, Host, HostMark } from "../wire";
 import { count } from "../words";
 import { ObjectRows } from "./rows";
+import { Explanation } from "./why";
 
 const MARK_ORDER: Record<HostMark, number> = { bad: 0, unknown: 1, busy: 2, good: 3 };
 const MARKS: HostMark[] = ["bad", "unknown", "busy", "good"];
@@ -133,6 +134,16 @@ export function HostsView() {
   );
 }
 
+/** Explanations with the same first cause, together. */
+function byFirstCause(list: Explained[]): Explained[][] {
+  const groups = new Map<string, Explained[]>();
+  for (const one of list) {
+    const key = `${one.first_cause.cob} ${one.first_cause.text}`;
+    groups.set(key, [...(groups.get(key) ?? []), one]);
+  }
+  return [...groups.values()];
+}
+
 export function HostView({ name }: { name: string }) {
   const host = hosts.value.find((candidate) => candidate.name === name);
   const objects = table.value;
@@ -140,6 +151,7 @@ export function HostView({ name }: { name: string }) {
   const explained = useAsk<ExplainedHost>("explain", host ? { what: name } : null, host?.words, 2000);
   if (!objects) return null;
   if (!host) return <Empty>The picture has no host {name}.</Empty>;
+  const causes = byFirstCause(explained.value?.answer?.waits ?? []);
   const at = objects.hosts.indexOf(name);
   const places = objects.ids.flatMap((_, index) => (objects.host[index] === at ? [index] : []));
   const running = places.filter((index) => objects.cls[index] !== 4).length;
@@ -209,8 +221,29 @@ export function HostView({ name }: { name: string }) {
           </dl>
         </Section>
         <Section title="Objects" more={<a href={address("objects", "", { host: name })}>{count(places.length, "object")}</a>}>
-          <ObjectRows places={places.slice(0, 100)} />
+          <ObjectRows places={sortPlaces(objects, places, "problem", false).slice(0, 50)} />
         </Section>
+        {causes.length > 0 && (
+          <Section title="Why" class="wide-panel" more={<span class="muted">{count(causes.length, "first cause")}</span>}>
+            {causes.slice(0, 10).map((list) => (
+              <article key={list[0]!.cob} class="host-why">
+                <Explanation document={list[0]!} />
+                {list.length > 1 && (
+                  <p class="muted same-cause">
+                    The same first cause:{" "}
+                    {list.slice(1, 12).map((one, place) => (
+                      <span key={one.cob}>
+                        {place > 0 && ", "}
+                        <CobLink id={one.cob} />
+                      </span>
+                    ))}
+                    {list.length > 12 && ` and ${list.length - 12} more`}
+                  </p>
+                )}
+              </article>
+            ))}
+          </Section>
+        )}
       </div>
     </div>
   );

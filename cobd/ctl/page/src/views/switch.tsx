@@ -8,20 +8,27 @@ import { At, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../p
 import { propose } from "../proposal";
 import { address } from "../route";
 import { cluster, counts, hosts, now, tick } from "../store";
-import { CLASSES, FAILED, MOVING, WAITING } from "../table";
-import type { Outcome, Plan, ReplayEntry } from "../wire";
+import { CLASSES, FAILED, MOVING, STOPPED, UNKNOWN, WAITING } from "../table";
+import type { Ended, Outcome, Plan, ReplayEntry } from "../wire";
 import { count, span } from "../words";
 
-const RESULT_CLASS: Record<string, number> = { converged: 0, failed: 3, "rolled-back": 4 };
+const RESULT_CLASS: Record<Ended, number> = {
+  converged: 0,
+  "called-off": STOPPED,
+  superseded: UNKNOWN,
+  cancelled: STOPPED,
+  "rolled-back": STOPPED,
+  "under-way": MOVING,
+  failed: FAILED,
+};
 
 /** The class for the end of a switch. */
-export function resultClass(outcome: Outcome): number {
-  if (outcome.ended === undefined) return MOVING;
-  return RESULT_CLASS[outcome.ended] ?? (outcome.ended.includes("roll") ? 4 : WAITING);
+export function resultClass({ ended }: { ended: Ended }): number {
+  return RESULT_CLASS[ended] ?? UNKNOWN;
 }
 
-export function resultWords(outcome: Outcome): string {
-  return (outcome.ended ?? "under way").replaceAll("-", " ");
+export function resultWords({ ended }: { ended: Ended }): string {
+  return ended.replaceAll("-", " ");
 }
 
 export function outcomesOf(answer: { outcomes?: Outcome[] } | null | undefined): Outcome[] {
@@ -103,7 +110,7 @@ function Facts({ outcome }: { outcome: Outcome }) {
   const began = outcome.began_ns / 1e6;
   const ended = outcome.ended_ns ? outcome.ended_ns / 1e6 : null;
   const list = Object.values(outcome.hosts);
-  const cobs = list.flatMap((host) => Object.values(host.cobs));
+  const cobs = list.flatMap((host) => Object.values(host.cobs ?? {}));
   const failures = cobs.reduce((sum, cob) => sum + cob.failures, 0);
   const from = [...new Set(list.map((host) => host.from ?? "none"))].join(", ");
   return (
@@ -182,10 +189,15 @@ function Forecast({ number }: { number: number }) {
 function PerHost({ outcome }: { outcome: Outcome }) {
   const list = Object.entries(outcome.hosts);
   const [most, setMost] = useState(30);
-  const bad = (ended: string | undefined) => (ended === "converged" ? 1 : 0);
+  const bad = (ended: Ended) => (ended === "converged" ? 1 : 0);
   list.sort((a, b) => bad(a[1].ended) - bad(b[1].ended));
   return (
     <Section title="Hosts of the switch">
+      {outcome.silent && outcome.silent.length > 0 && (
+        <p class="warning">
+          <Mark cls={UNKNOWN} /> No report from <Text>{outcome.silent.join(", ")}</Text>
+        </p>
+      )}
       <div class="scroll-x">
         <table class="list">
           <thead>
@@ -208,9 +220,8 @@ function PerHost({ outcome }: { outcome: Outcome }) {
           </thead>
           <tbody>
             {list.slice(0, most).map(([name, host]) => {
-              const failures = Object.values(host.cobs).reduce((sum, cob) => sum + cob.failures, 0);
+              const failures = Object.values(host.cobs ?? {}).reduce((sum, cob) => sum + cob.failures, 0);
               const after = (ns: number | null | undefined) => (ns ? span((ns - outcome.began_ns) / 1e6) : "–");
-              const cls = host.ended === "converged" ? 0 : host.ended === undefined ? MOVING : host.ended === "failed" ? FAILED : WAITING;
               return (
                 <tr key={name}>
                   <th scope="row">
@@ -218,11 +229,8 @@ function PerHost({ outcome }: { outcome: Outcome }) {
                   </th>
                   <td>
                     <span class="with-mark">
-                      <Mark cls={cls} />
-                      <span>
-                        {(host.ended ?? "under way").replaceAll("-", " ")}
-                        {host.why && `: ${host.why}`}
-                      </span>
+                      <Mark cls={resultClass(host)} />
+                      <span>{resultWords(host)}</span>
                     </span>
                   </td>
                   <td class="right number">{host.from ?? "none"}</td>

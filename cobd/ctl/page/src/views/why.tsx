@@ -5,23 +5,38 @@ import { table, tick } from "../store";
 import { UNKNOWN } from "../table";
 import type { Explained } from "../wire";
 import { span } from "../words";
+import { Decide } from "./decide";
 
 export function Why({ id, refresh }: { id: string; refresh: string }) {
   const explained = useAsk<Explained>("explain", { what: id }, refresh);
   const document = explained.value?.answer;
-  tick.value;
-  const objects = table.value!;
-  const classOf = (cob: string) => objects.cls[objects.index(cob)] ?? UNKNOWN;
   return (
     <>
       {explained.loading && <Loading />}
       <Trouble error={explained.error} hints={explained.hints} again={explained.again} />
-      {document && (
+      {document && <Explanation document={document} />}
+    </>
+  );
+}
+
+/** A chain up to this length needs no summary. */
+const SHORT = 6;
+
+/** An explanation: the sentence, and a step for each object down to the first cause. */
+export function Explanation({ document }: { document: Explained }) {
+  tick.value;
+  const objects = table.value!;
+  const classOf = (cob: string) => objects.cls[objects.index(cob)] ?? UNKNOWN;
+  const stateOf = (cob: string) => objects.stateName(objects.state[objects.index(cob)] ?? -1);
+  const id = document.cob;
+  return (
         <>
-          <p class="why-sentence">
-            <Text without={document.chain.length === 1 ? id : ""}>{document.answer}</Text>
-          </p>
-          {(document.chain.length > 1 || document.first_cause.cause !== "settled") && (
+          {(document.chain.length === 1 || document.chain.length > SHORT) && (
+            <p class="why-sentence">
+              <Text without={document.chain.length === 1 ? id : ""}>{document.answer}</Text>
+            </p>
+          )}
+          {(document.chain.length > 1 || document.first_cause.hint !== "") && (
             <ol class="chain">
               {steps(document).map((step, at, all) => (
                 <li key={`${step.cob}${at}`} class={at === all.length - 1 ? "first-cause" : ""}>
@@ -50,6 +65,7 @@ export function Why({ id, refresh }: { id: string; refresh: string }) {
                             <Text>{document.first_cause.hint}</Text>
                           </p>
                         )}
+                        {stateOf(step.cob) === "conflict" && <Decide id={step.cob} />}
                       </>
                     )}
                   </div>
@@ -58,8 +74,6 @@ export function Why({ id, refresh }: { id: string; refresh: string }) {
             </ol>
           )}
         </>
-      )}
-    </>
   );
 }
 

@@ -1,0 +1,318 @@
+// Tests of the page in a real browser, against a running `cobctl page`. They change nothing on the cluster.
+//   COB_PAGE_URL='http://127.0.0.1:PORT/#key=SECRET' node --test browser/page.test.mjs
+// COB_CHROMIUM is the browser (default: /usr/bin/chromium).
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+
+const url = process.env.COB_PAGE_URL;
+const skip = url ? false : "COB_PAGE_URL is not set";
+const executablePath = process.env.COB_CHROMIUM ?? "/usr/bin/chromium";
+const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+const LONG = 15_000;
+
+let browser;
+before(async () => {
+  if (url) browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+});
+after(() => browser?.close());
+
+/** A page of a fresh browser profile, with all its errors and violations of the content security policy. */
+async function open({ width = 1400, height = 900, colorScheme = "light", to = url, wait = true } = {}) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    const text = message.text();
+    if (message.type() === "error" && !/Failed to load resource/.test(text)) faults.push(text);
+  });
+  await page.addInitScript({ path: axe });
+  await page.goto(to);
+  if (wait) await page.locator("main .view").waitFor({ timeout: LONG });
+  return { page, context, faults };
+}
+
+async function go(page, hash) {
+  await page.evaluate((to) => {
+    location.hash = to;
+  }, hash);
+  await page.locator("main .view").waitFor({ timeout: LONG });
+}
+
+/** Waits until all questions of the view have answers. */
+async function settled(page) {
+  await page.waitForTimeout(300);
+  await page.locator(".loading").first().waitFor({ state: "detached", timeout: LONG }).catch(() => {});
+  for (let at = 0; at < 50 && (await page.locator(".loading").count()) > 0; at++) await page.waitForTimeout(200);
+}
+
+/** An object of a class, or null. */
+async function someObject(page, cls) {
+  await go(page, `#/objects?class=${cls}`);
+  await page.waitForTimeout(300);
+  const link = page.locator(".objects .virtual-space .cell-id a").first();
+  return (await link.count()) > 0 ? link.textContent() : null;
+}
+
+async function anyObject(page) {
+  return (await someObject(page, "waiting")) ?? (await someObject(page, "failed")) ?? someObject(page, "settled");
+}
+
+async function generation(page) {
+  await go(page, "#/");
+  return (await page.locator(".facts dd").first().textContent()).trim();
+}
+
+async function views(page) {
+  const object = await anyObject(page);
+  const number = await generation(page);
+  const host = object.split("/")[0];
+  return [
+    "#/",
+    "#/objects",
+    "#/objects?class=waiting",
+    "#/hosts",
+    `#/host/${host}`,
+    "#/matrix",
+    "#/matrix?by=service",
+    "#/graph",
+    `#/graph?at=${encodeURIComponent(object)}`,
+    `#/cob/${object}`,
+    `#/switch/${number}`,
+    `#/switch/${Math.max(1, Number(number) - 1)}`,
+    "#/generations",
+    `#/generations?changes=${Math.max(1, Number(number) - 1)}`,
+    "#/drift",
+  ];
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1400, 390]) {
+    test(`every view: no violation, no axe finding, no overflow (${colorScheme}, ${width} px)`, { skip, timeout: 240_000 }, async () => {
+      const { page, context, faults } = await open({ colorScheme, width, height: width === 390 ? 844 : 900 });
+      for (const hash of await views(page)) {
+        await go(page, hash);
+        await settled(page);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${hash} is ${wide} px too wide`);
+        const inner = await page.evaluate(() => {
+          const main = document.querySelector("main");
+          return main.scrollWidth - main.clientWidth;
+        });
+        assert.ok(inner <= 0, `the content of ${hash} is ${inner} px too wide`);
+        const found = await page.evaluate(async () => {
+          const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
+          return violations.map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
+        });
+        assert.deepEqual(found, [], hash);
+      }
+      assert.deepEqual(faults, []);
+      await context.close();
+    });
+  }
+}
+
+test("each number of the cluster leads to exactly the list that it counts", { skip, timeout: 120_000 }, async () => {
+  const { page, context } = await open();
+  const tiles = await page.locator(".tile").evaluateAll((all) => all.map((one) => ({ to: one.getAttribute("href"), number: one.querySelector("b").textContent })));
+  assert.equal(tiles.length, 6);
+  for (const { to, number } of tiles) {
+    await go(page, to);
+    await page.locator(".objects").waitFor();
+    const rows = Number(await page.locator(".objects").getAttribute("aria-rowcount")) - 1;
+    assert.equal(rows, Number(number.replaceAll(",", "")), to);
+  }
+  await context.close();
+});
+
+test("the key is not in the address, and survives a reload", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open();
+  assert.ok(!page.url().includes("key="), page.url());
+  await page.reload();
+  await page.locator("main .view").waitFor({ timeout: LONG });
+  await context.close();
+});
+
+test("a wrong key: the page says what to do", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open({ to: url.replace(/#key=.*/, "#key=wrong"), wait: false });
+  await page.getByText("Start cobctl page again").waitFor({ timeout: LONG });
+  await context.close();
+});
+
+test("why, by the keyboard alone", { skip, timeout: 120_000 }, async (t) => {
+  const { page, context, faults } = await open();
+  await page.keyboard.press("/");
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("role")), "combobox");
+  await page.keyboard.press("Escape");
+  const waiting = await someObject(page, "waiting");
+  if (waiting === null) {
+    await context.close();
+    t.skip("no object waits");
+    return;
+  }
+  await go(page, "#/");
+  await page.keyboard.press("/");
+  await page.keyboard.type(waiting);
+  await page.keyboard.press("Enter");
+  await page.locator(".chain .first-cause a").first().waitFor({ timeout: LONG });
+  const cause = await page.locator(".chain .first-cause a").first().textContent();
+  let reached = false;
+  for (let at = 0; at < 60 && !reached; at++) {
+    await page.keyboard.press("Tab");
+    reached = await page.evaluate(() => document.activeElement.closest(".first-cause") !== null);
+    const ring = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+    assert.equal(ring, "solid", "the focus is visible");
+  }
+  assert.ok(reached);
+  await page.keyboard.press("Enter");
+  await page.waitForURL((to) => to.hash.includes(cause.split("/").at(-1)));
+  assert.equal(await page.locator("h1").textContent(), cause);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the list by the keyboard: arrows, end, Enter", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open();
+  await go(page, "#/objects?sort=id");
+  const grid = page.locator(".objects");
+  await grid.focus();
+  await page.keyboard.press("End");
+  const rows = Number(await grid.getAttribute("aria-rowcount"));
+  const active = await grid.getAttribute("aria-activedescendant");
+  assert.equal(await page.locator(`#${active}`).getAttribute("aria-rowindex"), String(rows));
+  await page.keyboard.press("Home");
+  await page.keyboard.press("Enter");
+  await page.waitForURL((to) => to.hash.startsWith("#/cob/"));
+  await context.close();
+});
+
+test("the tree of the graph by the keyboard: open, child, parent, object", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open();
+  await go(page, "#/graph");
+  const tree = page.locator(".tree");
+  await tree.focus();
+  await page.keyboard.press("Home");
+  const row = async () => page.locator(`#${await tree.getAttribute("aria-activedescendant")}`);
+  for (let at = 0; at < 30 && (await (await row()).getAttribute("aria-expanded")) === null; at++) await page.keyboard.press("ArrowDown");
+  assert.equal(await (await row()).getAttribute("aria-expanded"), "false");
+  const top = await (await row()).getAttribute("aria-rowindex");
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await (await row()).getAttribute("aria-expanded"), "true");
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await (await row()).getAttribute("aria-level"), "2");
+  await page.keyboard.press("ArrowLeft");
+  assert.equal(await (await row()).getAttribute("aria-rowindex"), top);
+  await page.keyboard.press("Enter");
+  await page.waitForURL((to) => to.hash.startsWith("#/cob/"));
+  await context.close();
+});
+
+test("the matrix by the keyboard", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open();
+  await go(page, "#/matrix?by=object");
+  const grid = page.locator(".matrix");
+  await grid.focus();
+  for (let at = 0; at < 60; at++) {
+    const cell = page.locator(`#${await grid.getAttribute("aria-activedescendant")}`);
+    if (!/not there$/.test(await cell.textContent())) break;
+    await page.keyboard.press("ArrowRight");
+  }
+  await page.keyboard.press("Enter");
+  await page.waitForURL((to) => to.hash.startsWith("#/cob/"));
+  await context.close();
+});
+
+test("a filter stays in the address", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open();
+  await go(page, "#/objects");
+  await page.getByRole("searchbox", { name: "Filter by name, kind or state" }).fill("server");
+  await page.waitForTimeout(200);
+  assert.match(page.url(), /q=server/);
+  const rows = await page.locator(".objects").getAttribute("aria-rowcount");
+  await page.reload();
+  await page.locator(".objects").waitFor({ timeout: LONG });
+  assert.equal(await page.locator(".objects").getAttribute("aria-rowcount"), rows);
+  await context.close();
+});
+
+test("a destructive order shows its effect and asks for the name", { skip, timeout: 60_000 }, async () => {
+  const { page, context, faults } = await open();
+  const object = await anyObject(page);
+  await go(page, `#/cob/${object}`);
+  const stop = page.getByRole("button", { name: "Stop…" });
+  if ((await stop.count()) > 0) {
+    await stop.click();
+    const dialog = page.getByRole("dialog");
+    await dialog.waitFor();
+    const give = dialog.getByRole("button", { name: "Stop", exact: true });
+    assert.ok(await give.isDisabled());
+    await dialog.locator(".effect .interruptions, .effect .trouble, .effect p").first().waitFor({ timeout: LONG });
+    await dialog.getByRole("textbox").fill(object);
+    assert.ok(await give.isEnabled());
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+  }
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+/** The first line of the stream: the snapshot. */
+async function snapshot() {
+  const { origin, hash } = new URL(url);
+  const controller = new AbortController();
+  const authorization = `Bearer ${hash.replace("#key=", "")}`;
+  const response = await fetch(`${origin}/api/stream`, { headers: { authorization }, signal: controller.signal });
+  let text = "";
+  for await (const part of response.body.pipeThrough(new TextDecoderStream())) {
+    text += part;
+    if (text.includes("\n")) break;
+  }
+  controller.abort();
+  return text.slice(0, text.indexOf("\n") + 1);
+}
+
+test("a lost stream is said, and the picture comes back", { skip, timeout: 120_000 }, async () => {
+  const { page, context, faults } = await open();
+  const body = await snapshot();
+  // The stream ends after its snapshot; later requests fail until the connection is back.
+  let requests = 0;
+  let back = false;
+  await page.route("**/api/stream", (route) => {
+    requests++;
+    if (back) return route.continue();
+    if (requests === 1) return route.fulfill({ contentType: "application/x-ndjson", body });
+    return route.abort();
+  });
+  await page.reload();
+  await page.locator(".banner").waitFor({ timeout: 30_000 });
+  await page.waitForTimeout(1500);
+  assert.match(await page.locator(".banner").textContent(), /This picture is old/);
+  assert.equal(await page.locator("main.old").count(), 1);
+  assert.match(await page.title(), /^old/);
+  const time = () => page.locator("main time").first().textContent().catch(() => "");
+  const before = await time();
+  await page.waitForTimeout(2500);
+  assert.equal(await time(), before, "times stand still while the picture is old");
+  back = true;
+  await page.getByRole("button", { name: "Try now" }).click();
+  await page.locator(".banner").waitFor({ state: "detached", timeout: 30_000 });
+  assert.equal(await page.locator("main.old").count(), 0);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the switch of the colours", { skip, timeout: 60_000 }, async () => {
+  const { page, context } = await open();
+  const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const before = await back();
+  await page.getByRole("button", { name: "Dark colours" }).click();
+  assert.notEqual(await back(), before);
+  await page.reload();
+  await page.locator("main .view").waitFor({ timeout: LONG });
+  assert.notEqual(await back(), before);
+  await page.getByRole("button", { name: "Light colours" }).click();
+  assert.equal(await back(), before);
+  await context.close();
+});
