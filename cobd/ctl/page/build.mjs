@@ -1,10 +1,11 @@
 // Builds the page with esbuild alone: `bundle/` from `src/` and `static/`. The same sources give the same bytes.
+// `--check` compares the committed bundle with the sources instead.
 // `--test` bundles `test/*.test.ts` into a temporary folder and runs them with `node --test`.
 import { build } from "esbuild";
 import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
@@ -22,20 +23,27 @@ const common = {
   target: "es2022",
 };
 
-async function page() {
+async function page(check) {
   const outputs = [];
   for (const entry of ["src/main.tsx", "src/page.css"]) {
     const entryPoints = { page: entry };
     const { outputFiles } = await build({ ...common, entryPoints, format: "iife", minify: true, outdir: "bundle", write: false });
     outputs.push(...outputFiles);
   }
+  const html = readFileSync(join(here, "static/index.html"), "utf8");
+  const files = new Map(outputs.map(({ path, contents }) => [basename(path), Buffer.from(contents)]));
+  files.set("index.html", Buffer.from(html.replace(/\n\s*/g, "\n")));
+  files.set("icon.svg", readFileSync(join(here, "static/icon.svg")));
   const to = join(here, "bundle");
+  if (check) {
+    const other = [...files].filter(([name, bytes]) => !existsSync(join(to, name)) || !bytes.equals(readFileSync(join(to, name))));
+    for (const [name] of other) console.error(`bundle/${name} is not what the sources give: run \`npm run build\``);
+    if (other.length > 0) process.exitCode = 1;
+    return;
+  }
   rmSync(to, { recursive: true, force: true });
   mkdirSync(to);
-  for (const { path, contents } of outputs) writeFileSync(path, contents);
-  const html = readFileSync(join(here, "static/index.html"), "utf8");
-  writeFileSync(join(to, "index.html"), html.replace(/\n\s*/g, "\n"));
-  cpSync(join(here, "static/icon.svg"), join(to, "icon.svg"));
+  for (const [name, bytes] of files) writeFileSync(join(to, name), bytes);
   let sum = 0;
   for (const name of readdirSync(to).sort()) {
     const packed = gzipSync(readFileSync(join(to, name)), { level: 9 }).length;
@@ -65,4 +73,4 @@ async function tests() {
   }
 }
 
-await (process.argv.includes("--test") ? tests() : page());
+await (process.argv.includes("--test") ? tests() : page(process.argv.includes("--check")));

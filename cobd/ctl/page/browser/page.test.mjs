@@ -85,6 +85,8 @@ async function views(page) {
     "#/generations",
     `#/generations?changes=${Math.max(1, Number(number) - 1)}`,
     "#/drift",
+    "#/history",
+    "#/history?of=orders",
   ];
 }
 

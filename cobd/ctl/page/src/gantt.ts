@@ -1,5 +1,5 @@
 // The chart of a switch as data: rows, bars, waits, the critical path, and a time scale without idle time. Pure.
-import type { Plan, ReplayEntry } from "./wire";
+import type { HistoryEntry, Plan, ReplayEntry } from "./wire";
 
 /** Times are milliseconds since the beginning of the switch. */
 export interface Bar {
@@ -43,6 +43,22 @@ export interface Chart {
 function objectOf(text: string): string {
   const at = text.lastIndexOf("@");
   return at < 0 ? text : text.slice(0, at);
+}
+
+/**
+ * The replay with later entries of its generation. A replay ends after a quiet minute, but a switch may wait longer:
+ * for the decision of a conflict, or for a retry. `until_ns`: the end of the switch.
+ */
+export function extended(replay: ReplayEntry[], history: HistoryEntry[], generation: number, until_ns: number): ReplayEntry[] {
+  const first = replay[0];
+  if (!first) return replay;
+  const origin = first.ts_ns - first.offset_ns;
+  const keyOf = (entry: HistoryEntry) => `${entry.host} ${entry.seq} ${entry.lamport} ${entry.event} ${entry.cob ?? ""}`;
+  const known = new Set(replay.map(keyOf));
+  const later = history.filter(
+    (entry) => entry.generation === generation && entry.ts_ns >= origin && entry.ts_ns <= until_ns && !known.has(keyOf(entry)),
+  );
+  return [...replay, ...later.map((entry) => ({ ...entry, offset_ns: entry.ts_ns - origin }))];
 }
 
 /** The chart of a past or running switch from its replay. `until`: the end of running transitions. */

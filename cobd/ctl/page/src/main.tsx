@@ -18,6 +18,7 @@ import { CobView } from "./views/cob";
 import { DriftView } from "./views/drift";
 import { GenerationsView } from "./views/generations";
 import { GraphView } from "./views/graph";
+import { HistoryView } from "./views/history";
 import { HostsView, HostView } from "./views/hosts";
 import { MatrixView } from "./views/matrix";
 import { ObjectsView } from "./views/objects";
@@ -31,6 +32,7 @@ const VIEWS: { name: string; words: string }[] = [
   { name: "graph", words: "Graph" },
   { name: "generations", words: "Generations" },
   { name: "drift", words: "Drift" },
+  { name: "history", words: "History" },
 ];
 
 /** The tab of a view without a tab of its own. */
@@ -57,6 +59,8 @@ function View() {
       return <SwitchView key={rest} number={Number(rest)} />;
     case "generations":
       return <GenerationsView />;
+    case "history":
+      return <HistoryView />;
     case "drift":
       return <DriftView />;
     default:

@@ -19,8 +19,6 @@ export const graph = signal<Graph | null>(null);
 export const orders = signal<OrderState[]>([]);
 /** Grows with every change of an object's row. */
 export const tick = signal(0);
-/** The places of the objects that the last delta changed; null: all. */
-export let lastChanged: number[] | null = null;
 
 /** The server's clock, in milliseconds. It stands still while the picture is old. */
 export const now = signal(Date.now());
@@ -45,7 +43,6 @@ export function receive(message: Message): boolean {
     hosts.value = message.hosts;
     graph.value = message.graph;
     orders.value = message.orders;
-    lastChanged = null;
     tick.value++;
     seq = message.seq;
     setClock(message.cluster.now_ms ?? Date.now());
@@ -66,7 +63,6 @@ export function receive(message: Message): boolean {
   if (message.states) table.value?.addStates(message.states);
   if (message.cobs && table.value) {
     table.value.apply(message.cobs);
-    lastChanged = message.cobs.map((row) => row[0]);
     tick.value++;
   }
   return true;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chartOfPlan, chartOfReplay, scaleOf, segments, stateAt, type Chart } from "../src/gantt";
+import { chartOfPlan, chartOfReplay, extended, scaleOf, segments, stateAt, type Chart } from "../src/gantt";
 import type { Plan, ReplayEntry } from "../src/wire";
 
 let lamport = 0;
@@ -75,6 +75,19 @@ test("idle time longer than a tenth of the whole is collapsed", () => {
   assert.equal(scale.x(1200), 330);
   assert.ok(Math.abs(scale.time(scale.x(1077)) - 1077) < 1e-6);
   assert.ok(scale.ticks.every((tick) => tick <= 100 || tick >= 1000));
+});
+
+test("entries after a quiet minute belong to the switch until its end", () => {
+  const replay = [entry(0, "go"), entry(10, "start", "n1/a", { generation: 4 })];
+  const history = [
+    { ...replay[1]!, generation: 4 },
+    entry(100_000, "end", "n1/a", { generation: 4, ok: true }),
+    entry(100_001, "start", "n1/b", { generation: 5 }),
+    entry(900_000, "start", "n1/c", { generation: 4 }),
+  ].map(({ offset_ns: _, ...rest }) => rest);
+  const all = extended(replay, history, 4, (1000 + 200_000) * 1e6);
+  assert.deepEqual(all.map((one) => [one.event, one.offset_ns / 1e6]), [["go", 0], ["start", 10], ["end", 100_000]]);
+  assert.deepEqual(extended([], history, 4, Infinity), []);
 });
 
 test("an empty chart has a scale", () => {

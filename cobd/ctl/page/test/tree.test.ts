@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Viewport } from "../src/draw/viewport";
-import { matrixOf } from "../src/matrix";
+import { matrixOf, refresh } from "../src/matrix";
 import { Table } from "../src/table";
 import { flatten, parentOf } from "../src/tree";
 
@@ -44,6 +44,9 @@ test("the matrix has a cell for each object, or the most urgent object of a serv
   const services = matrixOf(table, true);
   assert.deepEqual(services.names, ["db"]);
   assert.deepEqual(services.cells[1]![0], { index: 1, count: 2 });
+  table.apply([[1, -1, -1, 0, 0, 0, []], [0, -1, -1, 2, 0, 0, []]]);
+  refresh(services, table);
+  assert.equal(services.cells[1]![0]!.index, 0);
 });
 
 test("a viewport keeps the point under the pointer while it scales", () => {

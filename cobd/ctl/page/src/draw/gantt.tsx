@@ -6,7 +6,7 @@ import { cobAddress, go } from "../route";
 import { narrow, type Colors } from "../theme";
 import { Virtual } from "../virtual";
 import { span } from "../words";
-import { fitted, FONT, useCanvas } from "./canvas";
+import { FONT, useCanvas } from "./canvas";
 
 const ROW = 24;
 const HEAD = 32;
@@ -54,7 +54,7 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
       pen.fillStyle = colors.muted;
       pen.textAlign = "center";
       pen.fillText("idle", from + GAP / 2, HEAD / 2 - 6);
-      pen.fillText(fitted(pen, span(part.end - part.begin), GAP + 12), from + GAP / 2, HEAD / 2 + 7);
+      pen.fillText(coarse(part.end - part.begin), from + GAP / 2, HEAD / 2 + 7);
       pen.textAlign = "left";
     }
     pen.save();
@@ -157,6 +157,11 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
   );
 }
 
+/** A duration in its largest unit only. */
+function coarse(ms: number): string {
+  return span(ms).split(" ").slice(0, 2).join(" ");
+}
+
 function line(pen: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number): void {
   pen.beginPath();
   pen.moveTo(x1, y1);
@@ -182,7 +187,7 @@ function drawRow(pen: CanvasRenderingContext2D, row: ChartRow, y: number, scale:
     const high = ROW - 8;
     const color = bar.ok === false ? colors.classes[3]! : colors.classes[1]!;
     pen.fillStyle = bar.ok === false ? colors.soft[3]! : colors.soft[1]!;
-    if (bar.critical && bar.ok !== false) pen.fillStyle = color;
+    if (bar.critical) pen.fillStyle = color;
     pen.strokeStyle = color;
     pen.beginPath();
     pen.roundRect(left + 0.5, top + 0.5, wide - 1, high - 1, Math.min(3, wide / 2 - 0.5));
@@ -199,7 +204,7 @@ function drawRow(pen: CanvasRenderingContext2D, row: ChartRow, y: number, scale:
     }
     if (wide > 36) {
       pen.font = `11px ${FONT}`;
-      pen.fillStyle = bar.critical && bar.ok !== false ? colors.onColor : colors.text;
+      pen.fillStyle = bar.critical ? colors.onColor : colors.text;
       const words = `${bar.from} → ${bar.to}`;
       const text = pen.measureText(words).width <= wide - 12 ? words : pen.measureText(bar.to).width <= wide - 12 ? bar.to : "";
       pen.fillText(text, left + 6, middle);

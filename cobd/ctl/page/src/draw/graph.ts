@@ -13,8 +13,8 @@ const NODE_WIDTH = 156;
 const NODE_HEIGHT = 24;
 /** An object that more objects need is drawn with their number instead of their lines. */
 export const HUB = 24;
-/** From these scales on, nodes have labels, and all lines are drawn. */
-const LABELS = 0.5;
+/** From these scales on, nodes have labels and all lines, or only the lines within a host. */
+const LABELS = 0.52;
 const LINES = 0.16;
 
 export interface Scene {
@@ -105,7 +105,8 @@ export class Drawing {
       let x1 = x(from);
       let x2 = x(to) + wide;
       if (x2 > x1 + wide) [x1, x2] = [x1 + wide, x2 - wide];
-      if ((x1 < 0 && x2 < 0) || (x1 > width && x2 > width) || (y1 < 0 && y2 < 0) || (y1 > height && y2 > height)) return;
+      const outside = (px: number, py: number) => px < 0 || px > width || py < 0 || py > height;
+      if (outside(x1, y1) && outside(x2, y2)) return;
       pen.moveTo(x1, y1);
       if (scale < LABELS) {
         pen.lineTo(x2, y2);
@@ -121,7 +122,10 @@ export class Drawing {
       pen.globalAlpha = near ? 0.4 : 1;
       pen.beginPath();
       for (let from = 0; from < needs.out.length; from++) {
-        for (const to of needs.out[from]!) if ((needs.into[to]?.length ?? 0) <= HUB) connect(from, to);
+        for (const to of needs.out[from]!) {
+          const far = scale < LABELS && table.host[from] !== table.host[to];
+          if (!far && (needs.into[to]?.length ?? 0) <= HUB) connect(from, to);
+        }
       }
       pen.stroke();
       pen.globalAlpha = 1;
@@ -190,15 +194,14 @@ export class Drawing {
       const least = cls === SETTLED ? 1 : 4;
       const w = Math.max(least, wide);
       const h = Math.max(least, high);
-      for (const faint of [true, false]) {
+      const all = near === null && found === null;
+      for (const faint of all ? [false] : [true, false]) {
         pen.fillStyle = colors.classes[cls]!;
         pen.globalAlpha = (cls === SETTLED ? 0.45 : 1) * (faint ? 0.35 : 1);
-        pen.beginPath();
         for (const index of lists[cls]!) {
           const outside = (near !== null && !near.has(index)) || (found !== null && !found.has(index));
-          if (outside === faint) pen.rect(x(index), y(index), w, h);
+          if (all || outside === faint) pen.fillRect(x(index), y(index), w, h);
         }
-        pen.fill();
       }
       pen.globalAlpha = 1;
       // From some pixels on, problems have their shapes.

@@ -1,6 +1,7 @@
 // An object: its state, why it is in that state, history, output, differences, dependencies, orders.
 import { useState } from "preact/hooks";
 import { get } from "../api";
+import { entryClass, eventWords } from "../entries";
 import { Hunks } from "../hunks";
 import { useAsk, useLoad } from "../load";
 import { At, Empty, FlagWords, HostLink, Loading, Mark, Section, Since, Text, Trouble } from "../parts";
@@ -315,10 +316,15 @@ function Logs({ id, refresh }: { id: string; refresh: string }) {
   );
 }
 
-function resultOf(entry: HistoryEntry): number | null {
-  if (entry.ok === false) return FAILED;
-  if (entry.event === "end") return SETTLED;
-  return null;
+/** The detail of an entry; a difference can be unfolded. */
+function Detail({ text, id }: { text: string; id: string }) {
+  if (!text.includes("\n")) return <Text without={id}>{text}</Text>;
+  return (
+    <details>
+      <summary>{text.includes("@@") ? "difference" : text.split("\n")[0]}</summary>
+      <Hunks text={text} />
+    </details>
+  );
 }
 
 function History({ id, refresh }: { id: string; refresh: string }) {
@@ -348,7 +354,7 @@ function History({ id, refresh }: { id: string; refresh: string }) {
             </thead>
             <tbody>
               {[...entries].reverse().map((entry) => {
-                const result = resultOf(entry);
+                const result = entryClass(entry);
                 return (
                   <tr key={`${entry.host}${entry.lamport}${entry.seq}`}>
                     <td class="nowrap">
@@ -357,18 +363,14 @@ function History({ id, refresh }: { id: string; refresh: string }) {
                     <td>
                       <span class="with-mark">
                         {result !== null && <Mark cls={result} />}
-                        <span>
-                          {entry.event}
-                          {entry.ok === false && " failed"}
-                          {(entry.attempt ?? 1) > 1 && `, attempt ${entry.attempt}`}
-                        </span>
+                        <span>{eventWords(entry)}</span>
                       </span>
                     </td>
                     <td class="nowrap">
                       {entry.from && `${entry.from} → `}
                       {entry.to}
                     </td>
-                    <td class="detail">{entry.detail && <Text without={id}>{entry.detail}</Text>}</td>
+                    <td class="detail">{entry.detail && <Detail text={entry.detail} id={id} />}</td>
                     <td class="right number">{entry.generation}</td>
                   </tr>
                 );

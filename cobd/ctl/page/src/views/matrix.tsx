@@ -1,7 +1,7 @@
 // Hosts and services as a matrix: a drawing that scrolls, which is a grid for the keyboard and for screen readers.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fitted, FONT, LETTERS, MONO, shape, useCanvas } from "../draw/canvas";
-import { matrixOf, type Matrix } from "../matrix";
+import { matrixOf, refresh, type Matrix } from "../matrix";
 import { HOST_CLASS, Mark } from "../parts";
 import { address, cobAddress, go, here, hostAddress, setParams } from "../route";
 import { hosts, now, table, tick } from "../store";
@@ -27,7 +27,8 @@ function Content({ objects }: { objects: Table }) {
   const wanted = params.get("by");
   const many = useMemo(() => matrixOf(objects, false).names.length > 60, [objects]);
   const services = wanted === null ? many : wanted === "service";
-  const matrix = useMemo(() => matrixOf(objects, services), [objects, services, tick.value]);
+  const matrix = useMemo(() => matrixOf(objects, services), [objects, services]);
+  refresh(matrix, objects);
   const [size, setSize] = useState(() => (objects.hosts.length > 40 ? 3 : objects.hosts.length > 12 ? 4 : 5));
   const cell = SIZES[size]!;
   const [active, setActive] = useState<{ row: number; column: number } | null>(null);

@@ -2,14 +2,14 @@
 import { useMemo, useState } from "preact/hooks";
 import { Interruptions, plansOf } from "../dialog";
 import { Gantt } from "../draw/gantt";
-import { chartOfPlan, chartOfReplay } from "../gantt";
+import { chartOfPlan, chartOfReplay, extended } from "../gantt";
 import { useAsk } from "../load";
 import { At, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
 import { propose } from "../proposal";
 import { address } from "../route";
 import { cluster, counts, hosts, now, tick } from "../store";
 import { CLASSES, FAILED, MOVING, STOPPED, UNKNOWN, WAITING } from "../table";
-import type { Ended, Outcome, Plan, ReplayEntry } from "../wire";
+import type { Ended, HistoryEntry, Outcome, Plan, ReplayEntry } from "../wire";
 import { count, span } from "../words";
 
 const RESULT_CLASS: Record<Ended, number> = {
@@ -44,7 +44,16 @@ export function SwitchView({ number }: { number: number }) {
   const replay = useAsk<ReplayEntry[]>("replay", { generation: String(number) }, refresh, 2000);
   const outcome = outcomesOf(outcomes.value?.answer).findLast((one) => one.to === number);
   const answer = replay.value?.answer;
-  const entries = (Array.isArray(answer) ? answer : []).filter((entry) => typeof entry.event === "string");
+  const replayed = (Array.isArray(answer) ? answer : []).filter((entry) => typeof entry.event === "string");
+  const last = replayed.reduce((most, entry) => Math.max(most, entry.ts_ns), 0);
+  const until = outcome?.ended_ns ?? Infinity;
+  const cut = replayed.length > 0 && outcome !== undefined && until > last + 1e9;
+  const history = useAsk<HistoryEntry[]>("history", cut ? { limit: "2000" } : null, refresh, 3000);
+  const later = history.value?.answer;
+  const entries = useMemo(
+    () => (cut && Array.isArray(later) ? extended(replayed, later, number, until) : replayed),
+    [answer, later, cut, until],
+  );
   const happened = entries.length > 0;
   const current = state?.generation === number || going.length > 0;
   const [mode, setMode] = useState<"" | "past" | "forecast">("");
@@ -80,7 +89,7 @@ export function SwitchView({ number }: { number: number }) {
           {state?.generation !== number && going.length === 0 && (
             <button
               type="button"
-              class="primary"
+              class={back ? "" : "primary"}
               onClick={() => propose(back ? { order: "rollback", to: number } : { order: "switch", to: number })}
             >
               {back ? "Roll back…" : "Switch…"}
@@ -148,7 +157,7 @@ function Facts({ outcome }: { outcome: Outcome }) {
 function Past({ entries, loading, error, live }: { entries: ReplayEntry[]; loading: boolean; error: string; live: boolean }) {
   const first = entries[0];
   const until = live && first ? now.value - (first.ts_ns - first.offset_ns) / 1e6 : 0;
-  const chart = useMemo(() => chartOfReplay(entries, until), [entries.length, until]);
+  const chart = useMemo(() => chartOfReplay(entries, until), [entries, until]);
   return (
     <Section title="As it was" more={<span class="muted">{count(chart.rows.length, "object")} with transitions</span>}>
       {loading && <Loading />}
