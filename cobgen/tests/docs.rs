@@ -36,13 +36,26 @@ fn the_models_of_the_page_are_right() {
     assert_eq!(whole, 3);
 }
 
+/// The settings whose pages have a whole model.
+const SETTINGS: [&str; 9] = [
+    "alternative",
+    "apt-source",
+    "attributes",
+    "authorized-key",
+    "config-keys",
+    "cron",
+    "host-entry",
+    "hostname",
+    "timezone",
+];
+
 #[test]
 fn the_models_of_the_pages_about_settings_are_right() {
     let dir = tempfile::tempdir().expect("a folder");
     let key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEaA==\n-----END PGP PUBLIC KEY BLOCK-----\n";
     std::fs::write(dir.path().join("tools.asc"), key).expect("written");
     let model = dir.path().join("model.yaml");
-    for name in ["alternative", "apt-source", "authorized-key", "cron", "host-entry", "hostname", "timezone"] {
+    for name in SETTINGS {
         let text = std::fs::read_to_string(page(&format!("kinds/{name}.md"))).expect("the page");
         let block = text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a model");
         let host = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7001\"}}\n";

@@ -76,9 +76,7 @@ impl Content for Download {
             }
             (Some(_), None) | (None, Some(_)) => {}
         }
-        if let Some(mode) = self.mode.as_ref().filter(|_| self.mode().is_none()) {
-            faults.add("mode", format!("{mode:?} is not a file mode"), "three or four octal digits, as in \"0644\"");
-        }
+        source::check_mode(self.mode.as_ref(), faults);
         source::check_owner(self.owner.as_ref(), self.group.as_ref(), faults);
     }
 
@@ -97,8 +95,6 @@ impl Download {
     /// The mode as a number; default: readable for all users. `None`: it is not a mode.
     #[must_use]
     pub fn mode(&self) -> Option<u32> {
-        let Some(mode) = &self.mode else { return Some(0o644) };
-        let is_octal = (3..=4).contains(&mode.len()) && mode.bytes().all(|b| (b'0'..=b'7').contains(&b));
-        u32::from_str_radix(mode, 8).ok().filter(|_| is_octal)
+        self.mode.as_deref().map_or(Some(0o644), source::mode)
     }
 }

@@ -131,7 +131,7 @@ impl Content for Block {
     }
 }
 
-fn check_path(path: &str, root: Option<&PathBuf>, faults: &mut Faults) {
+pub(super) fn check_path(path: &str, root: Option<&PathBuf>, faults: &mut Faults) {
     faults.check_absolute("root", root);
     let is_plain = path.starts_with('/') && !path.ends_with('/') && !path.contains('\0');
     if !is_plain || path.split('/').any(|part| part == "..") {

@@ -7,6 +7,8 @@ pub struct Footprint {
     pub files: Vec<OwnedFile>,
     /// The object that no other change object may set.
     pub subject: Option<Subject>,
+    /// Further objects that no other change object may set.
+    pub parts: Vec<Subject>,
 }
 
 /// A file that a change object writes.
@@ -54,6 +56,8 @@ impl Subject {
     pub const MOUNT: &'static str = "mount on";
     /// The sort of units.
     pub const UNIT: &'static str = "unit";
+    /// The sort of keys in a file; a name is the file, a colon, a blank, and the key.
+    pub const KEY: &'static str = "key";
     /// The sort of packages.
     pub const PACKAGE: &'static str = "package";
 }
@@ -62,7 +66,7 @@ impl Footprint {
     /// An object of the host, without files.
     #[must_use]
     pub fn of(sort: &'static str, name: impl Into<String>) -> Self {
-        Self { files: Vec::new(), subject: Some(Subject { sort, name: name.into() }) }
+        Self { subject: Some(Subject { sort, name: name.into() }), ..Self::default() }
     }
 
     /// Adds files that are written as a whole.

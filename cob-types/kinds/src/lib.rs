@@ -7,8 +7,10 @@ mod absent;
 mod accounts;
 mod alternative;
 mod apt_source;
+mod attributes;
 mod authorized_key;
 mod commands;
+mod config_keys;
 mod cron;
 mod download;
 mod edits;
@@ -32,8 +34,10 @@ pub use absent::Absent;
 pub use accounts::{Group, User};
 pub use alternative::Alternative;
 pub use apt_source::AptSource;
+pub use attributes::Attributes;
 pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use commands::TIMES;
+pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
 pub use cron::Cron;
 pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
@@ -65,6 +69,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Absent>(),
     Entry::of::<Line>(),
     Entry::of::<Block>(),
+    Entry::of::<ConfigKeys>(),
+    Entry::of::<Attributes>(),
     Entry::of::<Wait>(),
     Entry::of::<TcpCheck>(),
     Entry::of::<HttpCheck>(),

@@ -180,6 +180,19 @@ pub(super) fn check_place(key: &'static str, path: &str, faults: &mut Faults) {
     }
 }
 
+/// A mode as a number. `None`: it is not a mode.
+pub(super) fn mode(mode: &str) -> Option<u32> {
+    let is_octal = (3..=4).contains(&mode.len()) && mode.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    u32::from_str_radix(mode, 8).ok().filter(|_| is_octal)
+}
+
+/// Checks a mode.
+pub(super) fn check_mode(text: Option<&String>, faults: &mut Faults) {
+    if let Some(text) = text.filter(|text| mode(text).is_none()) {
+        faults.add("mode", format!("{text:?} is not a file mode"), "three or four octal digits, as in \"0644\"");
+    }
+}
+
 /// Checks the names of an owner and a group.
 pub(super) fn check_owner(owner: Option<&String>, group: Option<&String>, faults: &mut Faults) {
     for (key, name) in [("owner", owner), ("group", group)] {

@@ -12,7 +12,7 @@ pub(super) fn footprint(id: &CobId, object: &Object) -> Footprint {
     let Some(known) = &object.kind else { return Footprint::default() };
     match known.kind.backend.as_str() {
         // Paths of file trees are complete, including their root.
-        "file-tree" => Footprint { files: tree(&object.content), subject: None },
+        "file-tree" => Footprint { files: tree(&object.content), ..Footprint::default() },
         backend => {
             let mut footprint =
                 cob_kinds::find(backend).map(|entry| entry.footprint(&object.content, id)).unwrap_or_default();

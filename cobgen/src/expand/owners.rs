@@ -25,23 +25,48 @@ type Owners<'a> = BTreeMap<(&'a str, &'a str, Subject), (&'a CobId, &'a Object)>
 pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: Owners<'_> = BTreeMap::new();
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
-        let Some(subject) = subject(id, object) else { continue };
-        let what = format!("the {} {}", subject.sort, subject.name);
-        let Some((first, other)) = owners.insert((id.host_str(), root(object), subject), (id, object)) else {
-            continue;
-        };
-        let of = |object: &Object| architecture(object).map(str::to_owned);
-        if of(object).zip(of(other)).is_some_and(|(one, other)| one != other) {
-            continue;
+        let footprint = footprint(id, object);
+        for subject in footprint.subject.into_iter().chain(footprint.parts) {
+            let what = format!("the {} {}", subject.sort, subject.name);
+            let Some((first, other)) = owners.insert((id.host_str(), root(object), subject), (id, object)) else {
+                continue;
+            };
+            let of = |object: &Object| architecture(object).map(str::to_owned);
+            if of(object).zip(of(other)).is_some_and(|(one, other)| one != other) {
+                continue;
+            }
+            let is_package = of(object) != of(other);
+            let help = if is_package {
+                "write the architecture in both if they differ; else remove either object"
+            } else {
+                HELP
+            };
+            report.push(object.mark, two_owners(&what, (first, other), id, report).help(help));
         }
-        let fault = Diagnostic::error("two-owners", format!("two change objects, {first} and {id}, manage {what}"));
-        let is_package = of(object) != of(other);
-        let help =
-            if is_package { "write the architecture in both if they differ; else remove either object" } else { HELP };
-        report.push(object.mark, fault.note(Some(report.place(other.mark)), "the first").help(help));
     }
+    report_keys(&owners, report);
     report_removed(objects, &owners, report);
     report_paths(objects, report);
+}
+
+/// Reports keys inside of other keys.
+fn report_keys(owners: &Owners<'_>, report: &mut Report<'_>) {
+    for ((host, root, subject), (id, object)) in owners.iter().filter(|((.., subject), _)| subject.sort == Subject::KEY)
+    {
+        let start = subject.name.find(": ").unwrap_or_default();
+        for (dot, _) in subject.name.match_indices('.').filter(|(dot, _)| *dot > start) {
+            let above = Subject { sort: Subject::KEY, name: subject.name[..dot].to_owned() };
+            if let Some(first) = owners.get(&(*host, *root, above)).filter(|(other, _)| other != id) {
+                let what = format!("the key {}", subject.name);
+                report.push(object.mark, two_owners(&what, *first, id, report).help(HELP));
+            }
+        }
+    }
+}
+
+fn two_owners(what: &str, (first, other): (&CobId, &Object), id: &CobId, report: &Report<'_>) -> Diagnostic {
+    let fault = Diagnostic::error("two-owners", format!("two change objects, {first} and {id}, manage {what}"));
+    fault.note(Some(report.place(other.mark)), "the first")
 }
 
 /// Reports packages that a change object may remove for its own package and another change object installs.

@@ -274,7 +274,7 @@ fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// The path of an open file.
-pub(super) fn own_link(file: &fs::File) -> PathBuf {
+pub(in crate::kinds) fn own_link(file: &fs::File) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

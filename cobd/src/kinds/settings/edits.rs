@@ -11,7 +11,7 @@ use super::{Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
 /// The name of the file lock for all edits.
-const TURN: &str = "edits";
+pub(super) const TURN: &str = "edits";
 /// The mode of a new file.
 const MODE: u32 = 0o644;
 

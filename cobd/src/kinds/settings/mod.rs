@@ -6,8 +6,10 @@ mod absent;
 mod accounts;
 mod alternative;
 mod apt_source;
+mod attributes;
 mod authorized_key;
 mod conf;
+mod config_keys;
 mod cron;
 mod download;
 mod edits;
@@ -48,7 +50,9 @@ pub(super) const ALL: &[&dyn Native] = &[
     &absent::AbsentSetting,
     &alternative::AlternativeSetting,
     &apt_source::AptSourceSetting,
+    &attributes::AttributesSetting,
     &authorized_key::AuthorizedKeySetting,
+    &config_keys::ConfigKeysSetting,
     &cron::CronSetting,
     &download::DownloadSetting,
     &edits::BlockSetting,

@@ -101,6 +101,11 @@ pub(in crate::kinds) trait Spec {
         self.look(None)
     }
 
+    /// The note for a changed content: the noted original state, with the parts of the found state that were not noted.
+    fn merged(&self, noted: Option<Value>, found: Option<Value>) -> Result<Option<Value>, String> {
+        Ok(with_what_is_missing(noted, found))
+    }
+
     /// The desired state, in the same format.
     fn wanted(&self) -> Value;
 
@@ -241,7 +246,7 @@ fn present(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), S
         None => Some(spec.before()?),
         Some(note) if note.content == call.content => None,
         // The same property, perhaps with additional parts.
-        Some(note) => Some(with_what_is_missing(note.before, spec.before()?)),
+        Some(note) => Some(spec.merged(note.before, spec.before()?)?),
     };
     if let Some(before) = before {
         note::write(&call.own, &Note { content: call.content.clone(), before })?;
