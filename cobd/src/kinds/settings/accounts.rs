@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::Command;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use crate::kinds::native::{Host, bytes_of, run_bounded};
 
 /// The name of the file lock for all changes of accounts.
@@ -45,6 +48,35 @@ pub(super) fn account(host: &Host, name: &str) -> Result<Option<Account>, String
 pub(super) fn has_shadow(host: &Host, name: &str) -> Result<bool, String> {
     let Some(text) = host.read_if_there("/etc/shadow")? else { return Ok(true) };
     Ok(text.lines().any(|line| line.split(':').next() == Some(name)))
+}
+
+/// Whether a file of accounts has a line of this name.
+pub(super) fn has_line(host: &Host, file: &str, name: &str) -> Result<bool, String> {
+    Ok(host.read(file)?.lines().any(|line| line.split(':').next() == Some(name)))
+}
+
+/// Whether a program was killed while it held a lock file: its number is in the file, and no such process exists. The next
+/// program that locks the file takes the lock over and removes it.
+pub(super) fn has_stale_lock(host: &Host) -> Result<bool, String> {
+    for file in ["passwd", "shadow", "group", "gshadow", "subuid", "subgid"] {
+        let Some(text) = host.read_if_there(&format!("/etc/{file}.lock"))? else { continue };
+        let process = text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).parse().ok().and_then(Pid::from_raw);
+        if process.is_none_or(|process| test_kill_process(process).is_err_and(|e| e == Errno::SRCH)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Removes what a killed removal of a group has left in `/etc/gshadow`, by creating and removing a group of that name.
+pub(super) fn remove_traces_of_group(host: &Host, name: &str) -> Result<(), String> {
+    let is_trace = !has_line(host, "/etc/group", name)? && has_line(host, "/etc/gshadow", name)?;
+    if !(is_trace || has_stale_lock(host)?) || has_line(host, "/etc/group", name)? {
+        return Ok(());
+    }
+    let name = [name.to_owned()];
+    run(host, "groupadd", &name)?;
+    run(host, "groupdel", &name)
 }
 
 /// All groups.

@@ -3,7 +3,7 @@
 use cob_kinds::Group;
 use serde_json::{Value, json};
 
-use super::accounts::{TURN, groups, run};
+use super::accounts::{TURN, groups, remove_traces_of_group, run};
 use super::{Setting, Spec};
 use crate::kinds::native::Host;
 
@@ -75,7 +75,8 @@ impl Spec for Entry {
             (None, Some(_)) => self.run("groupdel", &[], None),
             (Some(_), Some(gid)) if was.is_some_and(|was| was != gid) => self.run("groupmod", &[("--gid", was)], None),
             (Some(_), None) => self.run("groupadd", &[("--gid", was)], None),
-            (None, None) | (Some(_), Some(_)) => Ok(()),
+            (None, None) => remove_traces_of_group(&self.host, &self.content.name),
+            (Some(_), Some(_)) => Ok(()),
         }
     }
 }

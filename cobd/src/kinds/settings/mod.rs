@@ -4,6 +4,8 @@
 
 mod absent;
 mod accounts;
+#[cfg(test)]
+mod accounts_test;
 mod alternative;
 mod apt_source;
 mod attributes;

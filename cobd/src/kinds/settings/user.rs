@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use cob_kinds::User;
 use serde_json::{Map, Value, json};
 
-use super::accounts::{Account, TURN, account, groups, has_shadow, run};
+use super::accounts::{
+    Account, TURN, account, groups, has_line, has_shadow, has_stale_lock, remove_traces_of_group, run,
+};
 use super::{Setting, Spec};
 use crate::kinds::native::Host;
 
@@ -75,9 +77,12 @@ impl Entry {
     /// Removes traces of a killed removal from other files, by creating and removing an account of that name.
     fn remove_traces(&self) -> Result<(), String> {
         let name = &self.content.name;
-        let is_member = groups(&self.host)?.iter().any(|group| group.members.contains(name));
-        let is_secret = self.host.read("/etc/shadow")?.lines().any(|line| line.split(':').next() == Some(name));
-        if !(is_member || is_secret) {
+        let mut is_trace =
+            groups(&self.host)?.iter().any(|group| group.members.contains(name)) || has_stale_lock(&self.host)?;
+        for file in ["/etc/shadow", "/etc/subuid", "/etc/subgid"] {
+            is_trace |= has_line(&self.host, file, name)?;
+        }
+        if !is_trace {
             return Ok(());
         }
         let plain = ["--no-create-home", "--no-user-group", "--gid", "0"].map(str::to_owned);
@@ -208,9 +213,12 @@ impl Spec for Entry {
         } else {
             self.remove_traces()?;
         }
-        // Its own group, if `userdel` does not remove it or was killed before.
-        if has_own_group && self.has_own_group()? {
-            return run(&self.host, "groupdel", std::slice::from_ref(&self.content.name));
+        if has_own_group {
+            // Its own group, if `userdel` does not remove it or was killed before.
+            if self.has_own_group()? {
+                run(&self.host, "groupdel", std::slice::from_ref(&self.content.name))?;
+            }
+            remove_traces_of_group(&self.host, &self.content.name)?;
         }
         Ok(())
     }
