@@ -132,6 +132,10 @@ if wanted settings; then
     # shellcheck source=tests/bed/settings.sh
     source "$here/settings.sh"
 fi
+if wanted everyday; then
+    # shellcheck source=tests/bed/everyday.sh
+    source "$here/everyday.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

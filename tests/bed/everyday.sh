@@ -1,0 +1,124 @@
+# Sourced by run.sh: the kinds that administrators use every day, on a real host: each is applied, checked again, disturbed
+# by hand, and gone without a trace. Then the same with daemons that are killed again and again.
+#
+# COB_BED_KILLS says how often (default 12).
+
+# shellcheck source=tests/bed/cluster.sh
+source "$here/cluster.sh"
+
+kills=${COB_BED_KILLS:-12}
+
+# A host as an administrator leaves it: a user, files of packages, a service with its settings, a web server.
+on h2 sh -c 'useradd --create-home --home-dir /srv/olga --shell /bin/sh olga
+    printf "# settings\n[main]\nlevel = info\nport=80\n\n[other]\nlevel = debug\n" > /srv/app.ini
+    printf "Port 22\n#PermitRootLogin yes\nUsePAM yes\n" > /srv/sshd_config
+    mkdir -p /srv/old/deep; echo gone > /srv/old/deep/file; chmod 2750 /srv/old/deep; chown olga /srv/old/deep/file
+    mkdir -p /srv/www; echo "echo tool 1.4" > /srv/www/tool
+    for n in 1 2; do printf "#!/bin/sh\necho editor %s\n" $n > /usr/local/bin/ed$n; chmod 755 /usr/local/bin/ed$n; done
+    update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed1 20 --slave /usr/local/share/ed.1 ed.1 /usr/local/bin/ed1 >/dev/null
+    update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed2 10 >/dev/null'
+on h2 systemd-run --quiet --unit=web --working-directory=/srv/www python3 -m http.server --bind 127.0.0.1 8099 2>/dev/null ||
+    on h2 systemd-run --quiet --unit=web perl -MSocket -e '
+        socket(my $s, PF_INET, SOCK_STREAM, 0); setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1);
+        bind($s, sockaddr_in(8099, INADDR_LOOPBACK)) or die; listen($s, 9);
+        while (accept(my $c, $s)) {
+            while (<$c>) { last if /^\r?$/ }
+            open(my $f, "<", "/srv/www/tool"); local $/; my $text = <$f>;
+            print $c "HTTP/1.1 200 OK\r\nContent-Length: " . length($text) . "\r\nConnection: close\r\n\r\n" . $text; close $c;
+        }'
+tool=$(on h2 sha256sum /srv/www/tool | cut -d' ' -f1)
+key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK olga@laptop"
+
+everyday_model() {
+    cat <<MODEL
+cobs:
+  h2/absent: {kind: absent, content: {path: /srv/old}}
+  h2/line: {kind: line, content: {path: /srv/sshd_config, line: "PermitRootLogin no", match: "^#?PermitRootLogin "}}
+  h2/line-absent: {kind: line, content: {path: /srv/sshd_config, match: "^UsePAM", absent: true}}
+  h2/block: {kind: block, content: {path: /srv/sshd_config, block: "Match User olga\n  X11Forwarding no\n"}}
+  h2/exec: {kind: exec, content: {command: "mkdir /srv/made && echo made > /srv/made/file", creates: /srv/made/file, undo: "rm -r /srv/made"}}
+  h2/key: {kind: authorized-key, content: {user: olga, key: "$key", options: restrict}}
+  h2/zone: {kind: timezone, content: {zone: Asia/Tokyo}}
+  h2/editor: {kind: alternative, content: {name: ed, path: /usr/local/bin/ed2}}
+  h2/tool: {kind: download, content: {url: "http://127.0.0.1:8099/tool", sha256: $tool, to: /usr/local/bin/tool, mode: "0755"}}
+  h2/user: {kind: user, content: {name: tess}}
+  h2/job: {kind: cron, content: {schedule: "30 4 * * *", command: /bin/true, name: job}}
+  h2/name: {kind: host-entry, content: {address: 10.9.9.9, names: [db]}}
+MODEL
+}
+set_everyday() { # the model, from standard input, is made and published
+    put h1 $site/everyday.yaml
+    publish_cluster
+}
+nothing() { echo 'cobs: {h2/nothing: {kind: noop}}'; }
+
+# What the kinds bring about, as programs of the host see it.
+effects() {
+    on h2 sh -c 'test ! -e /srv/old && cat /srv/sshd_config /srv/made/file /srv/olga/.ssh/authorized_keys && readlink -f /etc/localtime &&
+        /usr/local/bin/ed && /usr/local/bin/tool && stat -c "%a %U" /usr/local/bin/tool /srv/olga/.ssh /srv/olga/.ssh/authorized_keys &&
+        getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job'
+}
+
+on h2 sh -c 'command -v curl >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
+    { echo "skipped: everyday kinds, for the host lacks curl or tzdata"; return 0; }
+list_before
+
+step "everyday kinds: applied, and a second look changes nothing"
+set_everyday < <(everyday_model)
+reach_cluster
+everyday_effects=$(effects)
+grep -q "^PermitRootLogin no$" <<< "$everyday_effects"
+grep -q "^restrict ssh-ed25519 " <<< "$everyday_effects"
+grep -q "^editor 2$" <<< "$everyday_effects" && grep -q "^tool 1.4$" <<< "$everyday_effects"
+everyday_listing=$(listing_of h2)
+ctl check >/dev/null
+[ "$(effects)" = "$everyday_effects" ]
+[ "$(listing_of h2)" = "$everyday_listing" ]
+
+step "what a user undoes is drift, and comes back"
+on h2 sh -c 'mkdir /srv/old; rm -r /srv/made; sed -i s/^PermitRootLogin.*/PermitRootLogin\ yes/ /srv/sshd_config; echo UsePAM no >> /srv/sshd_config
+    rm /srv/olga/.ssh/authorized_keys /usr/local/bin/tool; ln -sfn /usr/share/zoneinfo/UTC /etc/localtime; update-alternatives --auto ed 2>/dev/null'
+ctl check >/dev/null 2>&1 || true
+is_back() { [ "$(effects)" = "$everyday_effects" ]; }
+soon is_back
+soon ctl status
+
+step "everything leaves, and the host is as it was"
+set_everyday < <(nothing)
+reach_cluster
+is_as_before
+
+step "the daemon of the host is killed $kills times while everyday kinds come and go"
+# The moment of a kill is drawn from all of a switch; each switch ends as if nothing had happened.
+RANDOM=7
+killed=0
+round=0
+while [ $killed -lt "$kills" ]; do
+    round=$((round + 1))
+    set_everyday < <(if [ $((round % 2)) = 1 ]; then everyday_model; else nothing; fi)
+    ctl switch $cluster_generation --wait 3m >/dev/null 2>&1 &
+    switching=$!
+    for _ in 1 2 3; do
+        sleep "0.$((RANDOM % 7))$((RANDOM % 10))"
+        on h2 systemctl kill --signal=KILL cobd 2>/dev/null && killed=$((killed + 1))
+    done
+    wait $switching || true
+    soon ctl status
+    if [ $((round % 2)) = 1 ]; then
+        [ "$(effects)" = "$everyday_effects" ] || { diff <(echo "$everyday_effects") <(effects) >&2; false; }
+        [ "$(listing_of h2)" = "$everyday_listing" ] || { diff <(echo "$everyday_listing") <(listing_of h2) >&2; false; }
+    else
+        is_as_before
+    fi
+done
+if [ $((round % 2)) = 1 ]; then
+    set_everyday < <(nothing)
+    reach_cluster
+    is_as_before
+fi
+echo "       $killed kills in $round switches"
+on h2 systemctl stop web
+on h2 sh -c 'userdel --remove olga 2>/dev/null; update-alternatives --remove-all ed >/dev/null
+    rm -rf /srv/app.ini /srv/sshd_config /srv/old /srv/www /usr/local/bin/ed1 /usr/local/bin/ed2'
+on h1 rm $site/everyday.yaml
+switch_cluster
