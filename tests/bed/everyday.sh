@@ -36,7 +36,7 @@ cobs:
   h2/line: {kind: line, content: {path: /srv/sshd_config, line: "PermitRootLogin no", match: "^#?PermitRootLogin "}}
   h2/line-absent: {kind: line, content: {path: /srv/sshd_config, match: "^UsePAM", absent: true}}
   h2/block: {kind: block, content: {path: /srv/sshd_config, block: "Match User olga\n  X11Forwarding no\n"}}
-  h2/exec: {kind: exec, content: {command: "mkdir /srv/made && echo made > /srv/made/file", creates: /srv/made/file, undo: "rm -r /srv/made"}}
+  h2/exec: {kind: exec, content: {command: "mkdir /srv/made && echo made > /srv/made/file", creates: /srv/made/file, undo: "rm -rf /srv/made"}}
   h2/key: {kind: authorized-key, content: {user: olga, key: "$key", options: restrict}}
   h2/zone: {kind: timezone, content: {zone: Asia/Tokyo}}
   h2/editor: {kind: alternative, content: {name: ed, path: /usr/local/bin/ed2}}
