@@ -90,7 +90,39 @@ async function views(page) {
   ];
 }
 
+/** The findings of axe. */
+function findings(page) {
+  return page.evaluate(async () => {
+    const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
+    return violations.map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
+  });
+}
+
 for (const colorScheme of ["light", "dark"]) {
+  test(`search, dialog and orders: no axe finding (${colorScheme})`, { skip, timeout: 120_000 }, async () => {
+    const { page, context, faults } = await open({ colorScheme });
+    const object = await anyObject(page);
+    await page.getByRole("combobox", { name: "Search hosts and objects" }).fill(object.split("/").at(-1));
+    await page.getByRole("option").first().waitFor();
+    assert.deepEqual(await findings(page), [], "search");
+    await page.keyboard.press("Escape");
+    await go(page, `#/cob/${object}`);
+    await page.getByRole("button", { name: /^(Stop|Start)…$/ }).first().click();
+    await page.getByRole("dialog").locator(".effect p").first().waitFor({ timeout: LONG });
+    assert.deepEqual(await findings(page), [], "dialog");
+    await page.keyboard.press("Escape");
+    // A check only looks, so this order changes nothing.
+    await go(page, "#/");
+    await page.getByRole("button", { name: "Check now" }).click();
+    const drawer = page.getByRole("complementary", { name: "Orders" });
+    await drawer.getByText(/done|exit status/).first().waitFor({ timeout: 60_000 });
+    assert.match(await drawer.locator("code").first().textContent(), /^cobctl check/);
+    assert.notEqual(await drawer.locator("pre").first().textContent(), "");
+    assert.deepEqual(await findings(page), [], "orders");
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
   for (const width of [1400, 390]) {
     test(`every view: no violation, no axe finding, no overflow (${colorScheme}, ${width} px)`, { skip, timeout: 240_000 }, async () => {
       const { page, context, faults } = await open({ colorScheme, width, height: width === 390 ? 844 : 900 });
@@ -104,11 +136,7 @@ for (const colorScheme of ["light", "dark"]) {
           return main.scrollWidth - main.clientWidth;
         });
         assert.ok(inner <= 0, `the content of ${hash} is ${inner} px too wide`);
-        const found = await page.evaluate(async () => {
-          const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
-          return violations.map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
-        });
-        assert.deepEqual(found, [], hash);
+        assert.deepEqual(await findings(page), [], hash);
       }
       assert.deepEqual(faults, []);
       await context.close();
@@ -287,13 +315,15 @@ test("a lost stream is said, and the picture comes back", { skip, timeout: 120_0
     if (requests === 1) return route.fulfill({ contentType: "application/x-ndjson", body });
     return route.abort();
   });
+  const object = await anyObject(page);
+  await go(page, `#/cob/${object}`);
   await page.reload();
   await page.locator(".banner").waitFor({ timeout: 30_000 });
   await page.waitForTimeout(1500);
   assert.match(await page.locator(".banner").textContent(), /This picture is old/);
   assert.equal(await page.locator("main.old").count(), 1);
   assert.match(await page.title(), /^old/);
-  const time = () => page.locator("main time").first().textContent().catch(() => "");
+  const time = () => page.locator("main .title time").first().textContent();
   const before = await time();
   await page.waitForTimeout(2500);
   assert.equal(await time(), before, "times stand still while the picture is old");
@@ -301,6 +331,27 @@ test("a lost stream is said, and the picture comes back", { skip, timeout: 120_0
   await page.getByRole("button", { name: "Try now" }).click();
   await page.locator(".banner").waitFor({ state: "detached", timeout: 30_000 });
   assert.equal(await page.locator("main.old").count(), 0);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("after the sleep of the computer the page asks again", { skip, timeout: 60_000 }, async () => {
+  const { page, context, faults } = await open();
+  let requests = 0;
+  page.on("request", (request) => {
+    if (request.url().endsWith("/api/stream")) requests++;
+  });
+  await page.clock.install();
+  await page.reload();
+  await page.locator("main .view").waitFor({ timeout: LONG });
+  assert.equal(requests, 1);
+  await page.clock.fastForward("01:00:00");
+  for (let at = 0; at < 50 && requests < 2; at++) {
+    await page.clock.runFor(1000);
+    await page.waitForTimeout(100);
+  }
+  assert.equal(requests, 2);
+  await page.locator(".link-live").waitFor({ timeout: LONG });
   assert.deepEqual(faults, []);
   await context.close();
 });

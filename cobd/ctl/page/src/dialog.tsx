@@ -3,8 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { wordsOf, type Order } from "./api";
 import { useAsk } from "./load";
 import { CobLink, Loading, Mark, Trouble } from "./parts";
+import { remember } from "./plans";
 import { carryOut, proposal } from "./proposal";
-import { cluster } from "./store";
+import { cluster, now } from "./store";
 import type { Plan } from "./wire";
 import { count, span } from "./words";
 
@@ -157,6 +158,9 @@ export function plansOf(answer: Plan | Plan[] | null | undefined): Plan[] {
 function Effect({ name, params }: { name: string; params: Record<string, string> }) {
   const asked = useAsk<Plan | Plan[]>(name, params);
   const plans = plansOf(asked.value?.answer);
+  useEffect(() => {
+    if (name === "plan" && plans[0]) remember(plans[0], now.value);
+  }, [asked.value]);
   return (
     <div class="effect">
       {asked.loading && <Loading />}

@@ -6,6 +6,9 @@ import { now, orders } from "./store";
 import type { OrderState } from "./wire";
 import { span } from "./words";
 
+/** In a longer output, names are not links. */
+const LONG = 20_000;
+
 export function Drawer() {
   const [chosen, setChosen] = useState<number | null>(null);
   const list = [...orders.value].reverse();
@@ -73,7 +76,7 @@ function Order({ order, open, onOpen }: { order: OrderState; open: boolean; onOp
             following.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 8;
           }}
         >
-          {order.output || "No output yet."}
+          {order.output ? order.output.length < LONG ? <Text>{order.output}</Text> : order.output : "No output yet."}
         </pre>
       )}
     </>

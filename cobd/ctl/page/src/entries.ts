@@ -30,6 +30,34 @@ export function filtered(entries: HistoryEntry[], sorts: EntrySort[], text: stri
   return found.reverse();
 }
 
+/** An entry, and the hosts that have the same entry at about the same time. */
+export interface Merged {
+  entry: HistoryEntry;
+  hosts: string[];
+}
+
+const SAME_TIME_NS = 60e9;
+
+/** Entries about whole hosts with the same event and detail, within a minute, become a single entry. Newest first. */
+export function merged(entries: HistoryEntry[]): Merged[] {
+  const found: Merged[] = [];
+  const latest = new Map<string, Merged>();
+  for (const entry of entries) {
+    if (entry.cob === undefined) {
+      const key = `${entry.event} ${entry.generation} ${entry.detail ?? ""}`;
+      const same = latest.get(key);
+      if (same && !same.hosts.includes(entry.host) && Math.abs(same.entry.ts_ns - entry.ts_ns) < SAME_TIME_NS) {
+        same.hosts.push(entry.host);
+        continue;
+      }
+      const own = { entry, hosts: [entry.host] };
+      latest.set(key, own);
+      found.push(own);
+    } else found.push({ entry, hosts: [entry.host] });
+  }
+  return found;
+}
+
 /** An event in words: `end failed, attempt 2`. */
 export function eventWords(entry: HistoryEntry): string {
   const failed = entry.ok === false ? " failed" : "";

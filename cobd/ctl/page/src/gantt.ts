@@ -25,6 +25,8 @@ export interface ChartRow {
   cob: string;
   bars: Bar[];
   waits: Wait[];
+  /** The transitions of the forecast that was asked for before the switch. */
+  planned?: { to: string; begin: number; end: number }[];
 }
 
 export interface Chart {
@@ -180,6 +182,22 @@ export function chartOfPlan(plan: Plan): Chart {
   return { rows: list, origin: 0, end, activated: [], by: "", failures: 0, running: 0 };
 }
 
+/** The chart of a switch with the transitions of its forecast, which counts from the activation. */
+export function withForecast(chart: Chart, plan: Plan): Chart {
+  const shift = chart.activated.reduce((least, { at }) => Math.min(least, at), Infinity);
+  const from = Number.isFinite(shift) ? shift : 0;
+  const forecast = chartOfPlan(plan);
+  const rows = new Map<string, ChartRow>(chart.rows.map((row) => [row.cob, { ...row }]));
+  for (const { cob, bars } of forecast.rows) {
+    const row = rows.get(cob) ?? { cob, bars: [], waits: [] };
+    row.planned = bars.map(({ to, begin, end }) => ({ to, begin: begin + from, end: end + from }));
+    rows.set(cob, row);
+  }
+  const first = (row: ChartRow) => row.bars[0]?.begin ?? row.planned?.[0]?.begin ?? 0;
+  const list = [...rows.values()].sort((a, b) => first(a) - first(b) || (a.cob < b.cob ? -1 : 1));
+  return { ...chart, rows: list, end: Math.max(chart.end, forecast.end + from) };
+}
+
 /** A part of the time; an idle part takes a fixed width. */
 export interface Segment {
   begin: number;
@@ -192,7 +210,7 @@ export const IDLE_SHARE = 0.1;
 
 /** The parts of the time from 0 to the end of the chart: busy parts, and idle parts longer than a tenth of the whole. */
 export function segments(chart: Chart): Segment[] {
-  const spans = chart.rows.flatMap((row) => row.bars.map((bar) => ({ begin: bar.begin, end: bar.end })));
+  const spans = chart.rows.flatMap((row) => [...row.bars, ...(row.planned ?? [])].map(({ begin, end }) => ({ begin, end })));
   for (const { at } of chart.activated) spans.push({ begin: at, end: at });
   spans.sort((a, b) => a.begin - b.begin);
   const least = chart.end * IDLE_SHARE;

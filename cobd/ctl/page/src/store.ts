@@ -29,14 +29,25 @@ function setClock(serverNow: number): void {
   now.value = serverNow;
 }
 
+/** The server sends a line at least every 10 s; a longer silence is a loss. */
+export const SILENCE_MS = 25_000;
+/** When the last message arrived, by the clock of this computer. */
+let heard = 0;
+
+/** Whether no message arrived for too long; so it is after the sleep of a computer, too. */
+export function isSilent(): boolean {
+  return Date.now() - heard > SILENCE_MS;
+}
+
 setInterval(() => {
-  if (link.value.state === "live") now.value = Date.now() + serverMinusLocal;
+  if (link.value.state === "live" && !isSilent()) now.value = Date.now() + serverMinusLocal;
 }, 1000);
 
 let seq = -1;
 
 /** Applies a message. False: a message is missing, so the stream must be opened again. */
 export function receive(message: Message): boolean {
+  heard = Date.now();
   if (message.kind === "snapshot") {
     table.value = new Table(message.cobs);
     cluster.value = message.cluster;

@@ -1,10 +1,8 @@
 // The stream of the server: snapshot, deltas, and a new try after a loss.
 import { hasKey, Refusal, request } from "./api";
-import { link, now, receive } from "./store";
+import { isSilent, link, now, receive, SILENCE_MS } from "./store";
 import type { Message } from "./wire";
 
-/** The server sends a line at least every 10 s; a longer silence is a loss. */
-const SILENCE_MS = 25_000;
 /** A hidden tab gives its connection back after this time: browsers allow six connections to a server. */
 const HIDDEN_MS = 60_000;
 const LONGEST_DELAY_MS = 15_000;
@@ -21,6 +19,10 @@ export function retryNow(): void {
 export async function keepOpen(): Promise<void> {
   watchVisibility();
   addEventListener("online", retryNow);
+  // Timers stand still while a computer sleeps; its clock does not.
+  setInterval(() => {
+    if (link.value.state === "live" && isSilent()) current?.abort();
+  }, 1000);
   for (let failures = 0; ; ) {
     if (!hasKey() || link.value.state === "locked") {
       link.value = { state: "locked" };

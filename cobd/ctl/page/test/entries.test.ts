@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { entryClass, eventWords, filtered } from "../src/entries";
+import { entryClass, eventWords, filtered, merged } from "../src/entries";
 import type { HistoryEntry } from "../src/wire";
 
 const entry = (event: string, more: Partial<HistoryEntry> = {}): HistoryEntry => ({
@@ -21,4 +21,17 @@ test("the history is filtered by sort and words, newest first", () => {
   assert.deepEqual(filtered(all, [], "ANN").map((one) => one.event), ["go"]);
   assert.equal(eventWords(all[2]!), "end failed, attempt 2");
   assert.deepEqual(all.map(entryClass), [null, null, 3, 2]);
+});
+
+test("the same entry of several hosts is shown once", () => {
+  const all = [
+    entry("go", { host: "n2", detail: "to generation 3", ts_ns: 9e9 }),
+    entry("end", { host: "n1", cob: "n1/a", ts_ns: 8e9 }),
+    entry("go", { host: "n1", detail: "to generation 3", ts_ns: 7e9 }),
+    entry("go", { host: "n1", detail: "to generation 2", ts_ns: 6e9 }),
+    entry("go", { host: "n1", detail: "to generation 3", ts_ns: 5e9 }),
+  ];
+  assert.deepEqual(merged(all).map((one) => [one.entry.event, one.hosts]), [
+    ["go", ["n2", "n1"]], ["end", ["n1"]], ["go", ["n1"]], ["go", ["n1"]],
+  ]);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chartOfPlan, chartOfReplay, extended, scaleOf, segments, stateAt, type Chart } from "../src/gantt";
+import { chartOfPlan, chartOfReplay, extended, scaleOf, segments, stateAt, withForecast, type Chart } from "../src/gantt";
 import type { Plan, ReplayEntry } from "../src/wire";
 
 let lamport = 0;
@@ -117,6 +117,24 @@ test("a forecast marks the critical path and the interruption", () => {
   assert.equal(chart.end, 9);
   assert.deepEqual(chart.rows[0]!.bars.map((one) => one.critical), [false, true]);
   assert.deepEqual(chart.rows[0]!.waits, [{ of: "", begin: 0, end: 9 }]);
+});
+
+test("a running switch is compared with its forecast from the activation on", () => {
+  const chart = chartOfReplay([entry(0, "go"), entry(5, "activate"), entry(6, "start", "n1/a", { from: "up", to: "down" })], 8);
+  const plan = {
+    critical_path: [], interrupted: [], forecast: { end_us: 9000 },
+    transitions: [
+      { id: 0, cob: "n1/a", from: "up", to: "down", begin_us: 0, end_us: 1000 },
+      { id: 1, cob: "n1/b", from: "down", to: "up", begin_us: 2000, end_us: 9000 },
+    ],
+  } as unknown as Plan;
+  const both = withForecast(chart, plan);
+  assert.deepEqual(both.rows.map((row) => [row.cob, row.bars.length, row.planned]), [
+    ["n1/a", 1, [{ to: "down", begin: 5, end: 6 }]],
+    ["n1/b", 0, [{ to: "up", begin: 7, end: 14 }]],
+  ]);
+  assert.equal(both.end, 14);
+  assert.equal(stateAt(both.rows[1]!, 3).words, "");
 });
 
 function bar(begin: number, end: number) {

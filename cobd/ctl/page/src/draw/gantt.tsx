@@ -107,7 +107,7 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
             Whole
           </button>
         )}
-        <Legend forecast={forecast} />
+        <Legend forecast={forecast} planned={chart.rows.some((row) => row.planned)} />
       </div>
       <div class="gantt-body" style={{ height: `${Math.min(chart.rows.length, 24) * ROW + HEAD + 2}px` }}>
         <Virtual
@@ -180,6 +180,8 @@ function drawRow(pen: CanvasRenderingContext2D, row: ChartRow, y: number, scale:
     if (!forecast) line(pen, x(wait.begin) + 0.5, middle - 3, x(wait.begin) + 0.5, middle + 3);
   }
   pen.setLineDash([]);
+  pen.fillStyle = colors.strong;
+  for (const plan of row.planned ?? []) pen.fillRect(x(plan.begin), y + ROW - 4, Math.max(2, x(plan.end) - x(plan.begin)), 3);
   for (const bar of row.bars) {
     const left = x(bar.begin);
     const wide = Math.max(3, x(bar.end) - left);
@@ -226,7 +228,8 @@ function barWords(bar: Bar): string {
 function wordsOf(row: ChartRow): string {
   const waits = row.waits.filter((wait) => wait.of !== "" && wait.end - wait.begin >= 1);
   const waited = waits.map((wait) => `waited ${span(wait.end - wait.begin)} for ${wait.of}`);
-  return [...row.bars.map(barWords), ...waited].join("; ");
+  const planned = (row.planned ?? []).map((plan) => `forecast: ${plan.to} after ${span(plan.end)}`);
+  return [...row.bars.map(barWords), ...waited, ...planned].join("; ");
 }
 
 /** How many objects run or have failed at a time. */
@@ -237,12 +240,17 @@ function moment(chart: Chart, time: number): string {
   return `${runs} of ${chart.rows.length} run${failed > 0 ? `, ${failed} failed` : ""}`;
 }
 
-function Legend({ forecast }: { forecast: boolean }) {
+function Legend({ forecast, planned }: { forecast: boolean; planned: boolean }) {
   return (
     <span class="legend muted">
       <span class="key key-critical" aria-hidden="true" /> critical path
       <span class="key key-bar" aria-hidden="true" /> transition
       <span class={`key ${forecast ? "key-away" : "key-wait"}`} aria-hidden="true" /> {forecast ? "interrupted" : "waits"}
+      {planned && (
+        <>
+          <span class="key key-planned" aria-hidden="true" /> forecast
+        </>
+      )}
     </span>
   );
 }

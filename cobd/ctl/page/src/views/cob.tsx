@@ -143,7 +143,7 @@ function State({ index, document }: { index: number; document: CobDocument | und
             <dd>
               {action.to ? `${action.from ?? "unknown"} → ${action.to}` : "check"}, attempt {action.attempt} of {action.of}
               {action.error && <span class="error-text">{action.error}</span>}
-              {action.last_line && <code class="last-line">{action.last_line}</code>}
+              {action.last_line && action.last_line !== action.error && <code class="last-line">{action.last_line}</code>}
             </dd>
           </>
         )}

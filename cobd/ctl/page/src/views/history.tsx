@@ -1,6 +1,6 @@
 // The history of the cluster: orders, transitions, failures, drift.
 import { useMemo, useState } from "preact/hooks";
-import { entryClass, eventWords, filtered, isOf, SORTS_OF_ENTRIES, type EntrySort } from "../entries";
+import { entryClass, eventWords, filtered, isOf, merged, SORTS_OF_ENTRIES, type EntrySort, type Merged } from "../entries";
 import { useAsk } from "../load";
 import { At, CobLink, HostLink, Loading, Mark, Text, Trouble } from "../parts";
 import { cobAddress, go, here, hostAddress, setParams } from "../route";
@@ -23,7 +23,7 @@ export function HistoryView() {
   );
   const sorts = (params.get("of") ?? "").split(",").filter((name): name is EntrySort => (SORTS_OF_ENTRIES as readonly string[]).includes(name));
   const text = params.get("q") ?? "";
-  const shown = useMemo(() => filtered(entries, sorts, text), [entries, sorts.join(), text]);
+  const shown = useMemo(() => merged(filtered(entries, sorts, text)), [entries, sorts.join(), text]);
   const change = (name: string, value: string) => {
     const next = new URLSearchParams(params);
     if (value) next.set(name, value);
@@ -33,7 +33,7 @@ export function HistoryView() {
   const toggle = (sort: EntrySort) =>
     change("of", (sorts.includes(sort) ? sorts.filter((other) => other !== sort) : [...sorts, sort]).join(","));
   const open = (at: number) => {
-    const entry = shown[at];
+    const entry = shown[at]?.entry;
     if (entry) go(entry.cob ? cobAddress(entry.cob) : hostAddress(entry.host));
   };
   return (
@@ -56,7 +56,7 @@ export function HistoryView() {
             onInput={(event) => change("q", event.currentTarget.value)}
           />
           <span class="muted number grow" role="status">
-            {shown.length.toLocaleString("en")} of the last {count(entries.length, "entry")}
+            {count(shown.length, "row")} of the last {count(entries.length, "entry")}
           </span>
           {entries.length >= limit && limit < 2000 && (
             <button type="button" class="small" onClick={() => change("limit", "2000")}>
@@ -78,7 +78,7 @@ export function HistoryView() {
         active={active}
         onActive={setActive}
         keyOf={(at) => {
-          const entry = shown[at]!;
+          const { entry } = shown[at]!;
           return `${entry.host} ${entry.seq} ${entry.lamport} ${at}`;
         }}
         onOpen={open}
@@ -91,13 +91,13 @@ export function HistoryView() {
             ))}
           </>
         }
-        row={(at) => <Cells entry={shown[at]!} />}
+        row={(at) => <Cells {...shown[at]!} />}
       />
     </div>
   );
 }
 
-function Cells({ entry }: { entry: HistoryEntry }) {
+function Cells({ entry, hosts }: Merged) {
   const cls = entryClass(entry);
   return (
     <>
@@ -105,7 +105,7 @@ function Cells({ entry }: { entry: HistoryEntry }) {
         <At ms={entry.ts_ns / 1e6} />
       </div>
       <div role="gridcell" class="cell cell-object">
-        {entry.cob ? <CobLink id={entry.cob} /> : <HostLink name={entry.host} />}
+        {entry.cob ? <CobLink id={entry.cob} /> : hosts.length > 1 ? <span title={hosts.join(", ")}>{count(hosts.length, "host")}</span> : <HostLink name={entry.host} />}
       </div>
       <div role="gridcell" class={`cell cell-event ${cls === null ? "" : `c-${CLASSES[cls]}`}`}>
         {cls !== null && <Mark cls={cls} />} {eventWords(entry)}

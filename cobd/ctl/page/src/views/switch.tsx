@@ -1,10 +1,11 @@
 // A switch: the chart of a past or running switch, the forecast of a switch that was not made.
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { Interruptions, plansOf } from "../dialog";
 import { Gantt } from "../draw/gantt";
-import { chartOfPlan, chartOfReplay, extended } from "../gantt";
+import { chartOfPlan, chartOfReplay, extended, withForecast } from "../gantt";
 import { useAsk } from "../load";
 import { At, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
+import { forecastOf, remember } from "../plans";
 import { propose } from "../proposal";
 import { address } from "../route";
 import { cluster, counts, hosts, now, tick } from "../store";
@@ -58,12 +59,12 @@ export function SwitchView({ number }: { number: number }) {
   const current = state?.generation === number || going.length > 0;
   const [mode, setMode] = useState<"" | "past" | "forecast">("");
   const shown = mode || (happened || replay.loading || current ? "past" : "forecast");
-  const cls = outcome ? resultClass(outcome) : going.length > 0 ? MOVING : WAITING;
+  const cls = outcome ? resultClass(outcome) : live ? MOVING : UNKNOWN;
   const back = state?.generation !== undefined && number < state.generation;
   return (
     <div class="view">
-      <header class={`title ${outcome || going.length > 0 ? `soft-${CLASSES[cls]}` : "soft-unknown"}`}>
-        <Mark cls={outcome || going.length > 0 ? cls : 5} />
+      <header class={`title soft-${CLASSES[cls]}`}>
+        <Mark cls={cls} />
         <div class="grow">
           <h1>Switch to generation {number}</h1>
           <p>
@@ -73,7 +74,9 @@ export function SwitchView({ number }: { number: number }) {
                 ? resultWords(outcome)
                 : outcomes.loading
                   ? "Asking…"
-                  : "not made yet"}
+                  : current
+                    ? "begins"
+                    : "not made yet"}
             {state?.generation === number && " · active generation"}
           </p>
         </div>
@@ -109,7 +112,7 @@ export function SwitchView({ number }: { number: number }) {
           </button>
         </div>
       )}
-      {shown === "past" ? <Past entries={entries} loading={replay.loading} error={replay.error} live={live} /> : <Forecast number={number} />}
+      {shown === "past" ? <Past number={number} entries={entries} loading={replay.loading} error={replay.error} live={live} began={outcome ? outcome.began_ns / 1e6 : now.value} /> : <Forecast number={number} />}
       {outcome && <PerHost outcome={outcome} />}
     </div>
   );
@@ -154,15 +157,42 @@ function Facts({ outcome }: { outcome: Outcome }) {
   );
 }
 
-function Past({ entries, loading, error, live }: { entries: ReplayEntry[]; loading: boolean; error: string; live: boolean }) {
+interface PastProps {
+  number: number;
+  entries: ReplayEntry[];
+  loading: boolean;
+  error: string;
+  live: boolean;
+  began: number;
+}
+
+function Past({ number, entries, loading, error, live, began }: PastProps) {
   const first = entries[0];
+  const plan = forecastOf(number, began);
   const until = live && first ? now.value - (first.ts_ns - first.offset_ns) / 1e6 : 0;
-  const chart = useMemo(() => chartOfReplay(entries, until), [entries, until]);
+  const chart = useMemo(() => {
+    const real = chartOfReplay(entries, until);
+    return plan && real.rows.length > 0 ? withForecast(real, plan) : real;
+  }, [entries, until, plan]);
+  const left = plan ? began + plan.forecast.p50_us / 1000 - now.value : 0;
   return (
-    <Section title="As it was" more={<span class="muted">{count(chart.rows.length, "object")} with transitions</span>}>
+    <Section title={live ? "Course so far" : "As it was"} more={<span class="muted">{count(chart.rows.length, "object")} with transitions</span>}>
+      {live && plan && (
+        <p role="status">
+          {left > 0 ? (
+            <>
+              By the forecast it ends in about <b class="number">{span(left)}</b>.
+            </>
+          ) : (
+            <>
+              By the forecast it should have ended <b class="number">{span(-left)}</b> ago.
+            </>
+          )}
+        </p>
+      )}
       {loading && <Loading />}
       {!loading && chart.rows.length === 0 ? (
-        <Empty>{error || "The histories contain no transition of this switch."}</Empty>
+        <Empty>{live ? "The first transitions follow." : error || "The histories contain no transition of this switch."}</Empty>
       ) : (
         chart.rows.length > 0 && <Gantt chart={chart} forecast={false} />
       )}
@@ -174,6 +204,9 @@ function Forecast({ number }: { number: number }) {
   const asked = useAsk<Plan | Plan[]>("plan", { generation: String(number) });
   const plan = plansOf(asked.value?.answer)[0];
   const chart = useMemo(() => (plan ? chartOfPlan(plan) : null), [plan]);
+  useEffect(() => {
+    if (plan) remember(plan, now.value);
+  }, [plan]);
   return (
     <>
       <Section title="Forecast" more={plan && <span class="muted">{count(plan.transitions.length, "transition")}</span>}>
