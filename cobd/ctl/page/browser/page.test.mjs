@@ -2,51 +2,17 @@
 //   COB_PAGE_URL='http://127.0.0.1:PORT/#key=SECRET' node --test browser/page.test.mjs
 // COB_CHROMIUM is the browser (default: /usr/bin/chromium).
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { findings, go, launch, LONG, open as openIn, settled, tabTo, url } from "./tools.mjs";
 
-const url = process.env.COB_PAGE_URL;
 const skip = url ? false : "COB_PAGE_URL is not set";
-const executablePath = process.env.COB_CHROMIUM ?? "/usr/bin/chromium";
-const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const LONG = 15_000;
 
 let browser;
 before(async () => {
-  if (url) browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+  if (url) browser = await launch();
 });
 after(() => browser?.close());
-
-/** A page of a fresh browser profile, with all its errors and violations of the content security policy. */
-async function open({ width = 1400, height = 900, colorScheme = "light", to = url, wait = true } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
-  const page = await context.newPage();
-  const faults = [];
-  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
-  page.on("console", (message) => {
-    const text = message.text();
-    if (message.type() === "error" && !/Failed to load resource/.test(text)) faults.push(text);
-  });
-  await page.addInitScript({ path: axe });
-  await page.goto(to);
-  if (wait) await page.locator("main .view").waitFor({ timeout: LONG });
-  return { page, context, faults };
-}
-
-async function go(page, hash) {
-  await page.evaluate((to) => {
-    location.hash = to;
-  }, hash);
-  await page.locator("main .view").waitFor({ timeout: LONG });
-}
-
-/** Waits until all questions of the view have answers. */
-async function settled(page) {
-  await page.waitForTimeout(300);
-  await page.locator(".loading").first().waitFor({ state: "detached", timeout: LONG }).catch(() => {});
-  for (let at = 0; at < 50 && (await page.locator(".loading").count()) > 0; at++) await page.waitForTimeout(200);
-}
+const open = (options) => openIn(browser, options);
 
 /** An object of a class, or null. */
 async function someObject(page, cls) {
@@ -88,14 +54,6 @@ async function views(page) {
     "#/history",
     "#/history?of=orders",
   ];
-}
-
-/** The findings of axe. */
-function findings(page) {
-  return page.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
-    return violations.map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
-  });
 }
 
 for (const colorScheme of ["light", "dark"]) {
@@ -188,14 +146,7 @@ test("why, by the keyboard alone", { skip, timeout: 120_000 }, async (t) => {
   await page.keyboard.press("Enter");
   await page.locator(".chain .first-cause a").first().waitFor({ timeout: LONG });
   const cause = await page.locator(".chain .first-cause a").first().textContent();
-  let reached = false;
-  for (let at = 0; at < 60 && !reached; at++) {
-    await page.keyboard.press("Tab");
-    reached = await page.evaluate(() => document.activeElement.closest(".first-cause") !== null);
-    const ring = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
-    assert.equal(ring, "solid", "the focus is visible");
-  }
-  assert.ok(reached);
+  assert.ok(await tabTo(page, ".first-cause"));
   await page.keyboard.press("Enter");
   await page.waitForURL((to) => to.hash.includes(cause.split("/").at(-1)));
   assert.equal(await page.locator("h1").textContent(), cause);

@@ -10,5 +10,5 @@ export function remember(plan: Plan, at: number): void {
 /** The last forecast of a switch that began at this time; not a forecast of a switch long before. */
 export function forecastOf(generation: number, began: number): Plan | null {
   const found = plans.get(generation);
-  return found && found.at <= began + 1000 && found.at > began - 3_600_000 ? found.plan : null;
+  return found && found.at <= began + 3000 && found.at > began - 3_600_000 ? found.plan : null;
 }

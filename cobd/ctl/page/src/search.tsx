@@ -62,8 +62,10 @@ export function Search() {
       if (found.length === 0) return;
       setActive((active + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length);
     } else if (event.key === "Enter") {
-      const chosen = found[active];
-      choose(chosen ? chosen.to : address("objects", "", { q: text.trim() }));
+      // The list may be older than the last key.
+      const value = (event.currentTarget as HTMLInputElement).value.trim();
+      const chosen = value === text.trim() ? found[active] : find(value)[0];
+      choose(chosen ? chosen.to : address("objects", "", { q: value }));
     } else if (event.key === "Escape") {
       setOpen(false);
       setText("");

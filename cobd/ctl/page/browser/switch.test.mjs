@@ -1,0 +1,143 @@
+// Tests of the page during real switches, on the cluster of `cobctl demo --keep DIR`: a switch fails, "why" leads to the
+// cause, the page rolls back, switches, stops and starts.
+//   COB_PAGE_URL='http://127.0.0.1:PORT/#key=SECRET' COB_DEMO=DIR COB_BIN=FOLDER node --test browser/switch.test.mjs
+// COB_BIN has the programs cobctl and cobgen.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { findings, go, launch, LONG, open, settled, tabTo, url } from "./tools.mjs";
+
+const { COB_DEMO: demo, COB_BIN: bin } = process.env;
+const skip = url && demo && bin ? false : "COB_PAGE_URL, COB_DEMO and COB_BIN are not set";
+const SWITCH = 90_000;
+
+let browser;
+before(async () => {
+  if (!skip) browser = await launch();
+});
+after(() => browser?.close());
+
+/** Publishes a generation of the changed model; returns its number. */
+function publish(message, change) {
+  const file = join(demo, "model/model.yaml");
+  const before = readFileSync(file, "utf8");
+  writeFileSync(file, change(before));
+  const said = execFileSync(join(bin, "cobgen"), ["generate", file, "--depot", join(demo, "depot"), "--message", message], {
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const number = /generation (\d+)/.exec(said)?.[1];
+  assert.ok(number, said);
+  return Number(number);
+}
+
+/** Waits for the sentence of the cluster. */
+async function verdict(page, words) {
+  await go(page, "#/");
+  await page.locator(".verdict h1").filter({ hasText: words }).waitFor({ timeout: SWITCH });
+}
+
+/** The failed switch, from the page: its generation and the generation before. */
+let broken = 0;
+
+test("a switch fails, and the page says so", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await verdict(page, /^OK/);
+  broken = publish("a missing file", (model) => model.replace('--config, "{{ folder }}/db.conf"', '--config, "{{ folder }}/missing.conf"'));
+  await go(page, `#/switch/${broken}`);
+  await page.getByText(/takes about/).first().waitFor({ timeout: SWITCH });
+  assert.ok((await page.locator(".gantt-rows [role=row]").count()) > 1, "the forecast has a chart");
+  await page.getByRole("button", { name: "Switch…" }).click();
+  await page.getByRole("dialog").getByText(/interrupts/).waitFor({ timeout: LONG });
+  await page.getByRole("dialog").getByRole("button", { name: "Switch", exact: true }).click();
+  await page.getByRole("complementary", { name: "Orders" }).getByText(/exit status 1/).first().waitFor({ timeout: SWITCH });
+  await go(page, "#/");
+  await page.locator(".tile.c-failed").waitFor({ timeout: LONG });
+  assert.equal(await page.locator(".tile.c-failed b").textContent(), "1");
+  assert.match(await page.locator("section", { hasText: "Needs a person" }).last().textContent(), /n1\/db\/server/);
+  assert.deepEqual(await findings(page), []);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("why the load balancer waits, by the keyboard alone", { skip, timeout: 120_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await page.keyboard.press("/");
+  await page.keyboard.type("n3/lb/server");
+  await page.keyboard.press("Enter");
+  const cause = page.locator(".chain .first-cause a").first();
+  await cause.waitFor({ timeout: LONG });
+  assert.equal(await cause.textContent(), "n1/db/server");
+  assert.ok((await page.locator(".chain > li").count()) >= 3);
+  assert.ok(await tabTo(page, ".first-cause"));
+  await page.keyboard.press("Enter");
+  await page.locator("h1", { hasText: "n1/db/server" }).waitFor({ timeout: LONG });
+  await settled(page);
+  assert.match(await page.locator("main").textContent(), /missing\.conf/);
+  assert.deepEqual(await findings(page), []);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the chart of the failed switch has the failed attempts", { skip, timeout: 120_000 }, async () => {
+  const { page, context, faults } = await open(browser, { colorScheme: "dark" });
+  await go(page, `#/switch/${broken}`);
+  await page.locator(".title", { hasText: "failed" }).waitFor({ timeout: LONG });
+  await settled(page);
+  const words = await page.locator(".gantt-rows [role=row]").allTextContents();
+  assert.ok(words.some((row) => row.includes("n1/db/server") && row.includes("failed after")), words.join("\n"));
+  assert.deepEqual(await findings(page), []);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the page rolls back after the number is typed", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await go(page, "#/generations");
+  const entry = page.locator(".generations > li").filter({ has: page.getByRole("link", { name: `Generation ${broken - 1}`, exact: true }) });
+  await entry.getByRole("button", { name: "Roll back…" }).click();
+  const dialog = page.getByRole("dialog");
+  const button = dialog.getByRole("button", { name: "Roll back" });
+  assert.ok(await button.isDisabled());
+  await dialog.getByRole("textbox").fill(String(broken - 1));
+  await button.click();
+  await verdict(page, new RegExp(`^OK: generation ${broken - 1}`));
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("a switch from the page runs beside its forecast", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  const number = publish("another price", (model) =>
+    model.replace('--config, "{{ folder }}/missing.conf"', '--config, "{{ folder }}/db.conf"').replace(/price: (\d+)/, (_, price) => `price: ${Number(price) + 1}`),
+  );
+  await go(page, `#/switch/${number}`);
+  await page.getByText(/takes about/).first().waitFor({ timeout: SWITCH });
+  await page.getByRole("button", { name: "Switch…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Switch", exact: true }).click();
+  await page.locator(".title", { hasText: "converged" }).waitFor({ timeout: SWITCH });
+  await page.locator(".key-planned").waitFor({ timeout: LONG });
+  assert.match(await page.locator(".gantt-rows").textContent(), /on the critical path/);
+  await verdict(page, new RegExp(`^OK: generation ${number}`));
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the page stops a service and starts it again", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await go(page, "#/cob/n3/lb/server");
+  await page.getByRole("button", { name: "Stop…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText(/interrupts/).waitFor({ timeout: LONG });
+  await dialog.getByRole("textbox").fill("n3/lb/server");
+  await dialog.getByRole("button", { name: "Stop", exact: true }).click();
+  await page.locator(".title", { hasText: "stopped" }).waitFor({ timeout: SWITCH });
+  await page.getByRole("button", { name: "Start…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Start", exact: true }).click();
+  await page.locator(".title", { hasText: "settled" }).waitFor({ timeout: SWITCH });
+  await verdict(page, /^OK/);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
