@@ -21,13 +21,13 @@ export function GenerationsView() {
   return (
     <div class="view">
       <h1 class="hidden">Generations</h1>
-      <Section title="Generations" more={<span class="muted">newest first</span>}>
+      <Section title="Generations" class={listed.loading ? "reserve" : ""} more={<span class="muted">newest first</span>}>
         {listed.loading && <Loading />}
         <Trouble error={listed.error} hints={listed.hints} again={listed.again} />
         {!listed.loading && generations.length === 0 && !listed.error && <Empty>The depot has no generation.</Empty>}
         <ol class="generations">
           {generations.map((one) => (
-            <Generation key={one.generation} one={one} outcome={past.findLast((outcome) => outcome.to === one.generation)} chosen={chosen} />
+            <Generation key={one.generation} one={one} outcome={past.findLast((outcome) => outcome.to === one.generation)} outcomesKnown={!outcomes.loading} chosen={chosen} />
           ))}
         </ol>
       </Section>
@@ -36,7 +36,14 @@ export function GenerationsView() {
   );
 }
 
-function Generation({ one, outcome, chosen }: { one: GenerationEntry; outcome: Outcome | undefined; chosen: number | null }) {
+interface GenerationProps {
+  one: GenerationEntry;
+  outcome: Outcome | undefined;
+  outcomesKnown: boolean;
+  chosen: number | null;
+}
+
+function Generation({ one, outcome, outcomesKnown, chosen }: GenerationProps) {
   const active = cluster.value?.generation;
   const isActive = active === one.generation;
   const back = active !== undefined && one.generation < active;
@@ -57,6 +64,7 @@ function Generation({ one, outcome, chosen }: { one: GenerationEntry; outcome: O
             {one.time !== undefined && <At ms={one.time * 1000} />}
             {one.counts && `, ${count(one.counts.cobs, "object")} on ${count(one.counts.hosts, "host")}`}
           </p>
+          {!outcome && <p class="muted">{outcomesKnown ? "no switch to it is known" : "…"}</p>}
           {outcome && (
             <p class="with-mark">
               <Mark cls={resultClass(outcome)} />
@@ -93,7 +101,7 @@ function Changes({ number }: { number: number }) {
   const asked = useAsk<Plan | Plan[]>("plan", { generation: String(number) });
   const plan = plansOf(asked.value?.answer)[0];
   return (
-    <div class="changes">
+    <div class={asked.loading ? "changes reserve" : "changes"}>
       {asked.loading && <Loading />}
       <Trouble error={asked.error} hints={asked.hints} again={asked.again} />
       {plan && (

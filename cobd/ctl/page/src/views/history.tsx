@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { entryClass, eventWords, filtered, isOf, merged, SORTS_OF_ENTRIES, type EntrySort, type Merged } from "../entries";
 import { useAsk } from "../load";
-import { At, CobLink, HostLink, Loading, Mark, Text, Trouble } from "../parts";
+import { At, CobLink, HostLink, Mark, Text, Trouble } from "../parts";
 import { cobAddress, go, here, hostAddress, setParams } from "../route";
 import { tick } from "../store";
 import { CLASSES } from "../table";
@@ -56,7 +56,7 @@ export function HistoryView() {
             onInput={(event) => change("q", event.currentTarget.value)}
           />
           <span class="muted number grow" role="status">
-            {count(shown.length, "row")} of the last {count(entries.length, "entry")}
+            {asked.loading ? "Loading…" : `${count(shown.length, "row")} of the last ${count(entries.length, "entry")}`}
           </span>
           {entries.length >= limit && limit < 2000 && (
             <button type="button" class="small" onClick={() => change("limit", "2000")}>
@@ -65,7 +65,6 @@ export function HistoryView() {
           )}
         </div>
       </div>
-      {asked.loading && <Loading />}
       <Trouble error={asked.error} hints={asked.hints} again={asked.again} />
       <Virtual
         id="history"

@@ -101,8 +101,8 @@ export function SwitchView({ number }: { number: number }) {
         </span>
       </header>
       <Trouble error={outcomes.error} hints={outcomes.hints} again={outcomes.again} />
-      {outcome && <Facts outcome={outcome} />}
-      {happened && !current && (
+      {outcome ? <Facts outcome={outcome} /> : outcomes.loading && <div class="fact-row" aria-hidden="true" />}
+      {!current && (happened || replay.loading) && (
         <div class="chips" role="group" aria-label="Shown chart">
           <button type="button" class="chip" aria-pressed={shown === "past"} onClick={() => setMode("past")}>
             As it was
@@ -176,7 +176,7 @@ function Past({ number, entries, loading, error, live, began }: PastProps) {
   }, [entries, until, plan]);
   const left = plan ? began + plan.forecast.p50_us / 1000 - now.value : 0;
   return (
-    <Section title={live ? "Course so far" : "As it was"} more={<span class="muted">{count(chart.rows.length, "object")} with transitions</span>}>
+    <Section title={live ? "Course so far" : "As it was"} class={loading ? "reserve" : ""} more={<span class="muted">{count(chart.rows.length, "object")} with transitions</span>}>
       {live && plan && (
         <p role="status">
           {left > 0 ? (
@@ -209,7 +209,7 @@ function Forecast({ number }: { number: number }) {
   }, [plan]);
   return (
     <>
-      <Section title="Forecast" more={plan && <span class="muted">{count(plan.transitions.length, "transition")}</span>}>
+      <Section title="Forecast" class={asked.loading ? "reserve" : ""} more={plan && <span class="muted">{count(plan.transitions.length, "transition")}</span>}>
         {asked.loading && <Loading />}
         <Trouble error={asked.error} hints={asked.hints} again={asked.again} />
         {asked.value?.problems.map((problem) => (
