@@ -1,5 +1,6 @@
 // Light and dark: the system's choice, or the choice of the switch; colours for drawings.
 import { computed, signal } from "@preact/signals";
+import { ofTheme } from "./words";
 
 export type Theme = "system" | "light" | "dark";
 const STORED = "cob-page-theme";
@@ -43,9 +44,8 @@ export interface Colors {
 }
 
 export const colors = computed<Colors>(() => {
-  isDark.value;
   const style = getComputedStyle(document.documentElement);
-  const get = (name: string) => style.getPropertyValue(`--${name}`).trim();
+  const get = (name: string) => ofTheme(style.getPropertyValue(`--${name}`), isDark.value);
   const names = ["settled", "moving", "waiting", "failed", "stopped", "unknown"];
   return {
     classes: names.map(get),

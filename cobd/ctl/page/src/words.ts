@@ -1,4 +1,4 @@
-// Durations, times and numbers in words. Pure, without the browser.
+// Durations, times, numbers and other texts. Pure, without the browser.
 
 /** A duration as `cobctl` writes it: `0 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`. */
 export function span(ms: number): string {
@@ -59,4 +59,10 @@ export function pieces(text: string, known: (name: string) => boolean): Piece[] 
     else if (part) plain(part);
   });
   return found;
+}
+
+/** The colour of a theme in `light-dark(LIGHT, DARK)`, which a canvas does not know. */
+export function ofTheme(value: string, dark: boolean): string {
+  const both = /^\s*light-dark\(([^,]+),([^,]+)\)\s*$/.exec(value);
+  return (both ? both[dark ? 2 : 1]! : value).trim();
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { address, parse } from "../src/route";
-import { count, pieces, span } from "../src/words";
+import { count, ofTheme, pieces, span } from "../src/words";
 
 test("durations", () => {
   assert.equal(span(0), "0 ms");
@@ -39,4 +39,10 @@ test("addresses of views", () => {
   assert.deepEqual({ ...parse("#/cob/n1/a%20b?x=1"), params: undefined }, { view: "cob", rest: "n1/a b", params: undefined });
   assert.equal(parse("#/objects?class=failed").params.get("class"), "failed");
   assert.equal(parse("").view, "");
+});
+
+test("the colour of a theme, for drawings", () => {
+  assert.equal(ofTheme(" light-dark(#fff, #0e1318)", false), "#fff");
+  assert.equal(ofTheme("light-dark(#fff,#0e1318)", true), "#0e1318");
+  assert.equal(ofTheme(" #123456 ", true), "#123456");
 });

@@ -133,13 +133,19 @@ export class Drawing {
     pen.lineWidth = 1.5;
     pen.strokeStyle = colors.classes[WAITING]!;
     pen.beginPath();
-    for (const [from, list] of table.waits) for (const to of list) connect(from, to);
+    const waiters = new Map<number, number>();
+    for (const list of table.waits.values()) for (const to of list) waiters.set(to, (waiters.get(to) ?? 0) + 1);
+    for (const [from, list] of table.waits) {
+      for (const to of list) if ((waiters.get(to) ?? 0) <= HUB || to === selected) connect(from, to);
+    }
     pen.stroke();
     if (selected >= 0) {
       pen.strokeStyle = colors.accent;
       pen.beginPath();
       for (const to of needs.out[selected] ?? []) connect(selected, to);
-      for (const from of needs.into[selected] ?? []) connect(from, selected);
+      // The dependents of a hub are only highlighted: their lines would cover everything else.
+      const into = needs.into[selected] ?? [];
+      if (into.length <= HUB) for (const from of into) connect(from, selected);
       pen.stroke();
     }
 
@@ -258,7 +264,7 @@ export class Drawing {
       let room = wide - 26 * scale;
       if (dependents > HUB) {
         pen.font = `600 ${size * 0.9}px ${FONT}`;
-        const words = `◂ ${dependents}`;
+        const words = `◂ ${dependents.toLocaleString("en")}`;
         const taken = pen.measureText(words).width + 10 * scale;
         pen.fillStyle = colors.accent;
         pen.beginPath();

@@ -126,7 +126,7 @@ function Content() {
             {count(found.size, "object")} · next
           </button>
         )}
-        <span class="grow" />
+        <span class="muted grow graph-help">Each object is to the right of what it needs on its host. Amber lines are waits.</span>
         <span class="buttons">
           <button type="button" class="icon" aria-label="Smaller" onClick={() => zoom(0.7)}>
             −
@@ -180,7 +180,7 @@ function Chosen({ index }: { index: number }) {
         <ClassWord cls={objects.cls[index] ?? UNKNOWN} /> <CobLink id={objects.ids[index] ?? ""} /> <FlagWords flags={objects.flags[index] ?? 0} />
       </p>
       <p class="muted">
-        <StateWords index={index} /> · needs {out[index]?.length ?? 0} · needed by {into[index]?.length ?? 0}
+        <StateWords index={index} /> · needs {(out[index]?.length ?? 0).toLocaleString("en")} · needed by {(into[index]?.length ?? 0).toLocaleString("en")}
       </p>
       <p>
         <WaitLinks index={index} most={2} />
