@@ -369,7 +369,10 @@ impl Generations {
 
     fn load_verified(&self, generation: GenerationNumber) -> Result<Verified, FetchError> {
         if generation == NOTHING {
-            let of = self.read_kept(NOTHING, MADE_OF)?;
+            let of = self.read_kept(NOTHING, MADE_OF).map_err(|error| match error {
+                error if error.is_missing() && !self.keeps(NOTHING) => FetchError::NoneBefore,
+                error => error,
+            })?;
             let of = std::str::from_utf8(&of).ok().and_then(|number| number.parse().ok()).map(GenerationNumber);
             let bad = || FetchError::Bad { generation, what: "the file that names its origin is damaged".to_owned() };
             let of = of.filter(|of| *of != NOTHING).ok_or_else(bad)?;

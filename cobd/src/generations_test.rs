@@ -239,3 +239,13 @@ fn two_may_fetch_the_same_generation_at_the_same_time() {
     });
     generations.load(ONE, None).expect("it is whole");
 }
+
+#[test]
+fn the_empty_generation_is_not_there_before_a_generation_leads_to_it() {
+    let fixture = Fixture::new(Security::LoopbackOnly, false);
+    let generations = fixture.generations("n1", &[]);
+    assert!(matches!(generations.fetch(NOTHING, false, None), Err(FetchError::NoneBefore)));
+    generations.fetch(ONE, false, None).expect("it is in the depot");
+    generations.keep_nothing(ONE).expect("kept");
+    generations.fetch(NOTHING, false, None).expect("it is kept");
+}

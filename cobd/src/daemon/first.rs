@@ -94,6 +94,7 @@ fn judge(error: FetchError) -> Missing {
         | FetchError::AnotherInDepot { .. }
         | FetchError::Older { .. }
         | FetchError::Bad { .. }
+        | FetchError::NoneBefore
         | FetchError::Disk { .. } => return Missing::Never(error),
     };
     Missing::NotYet(format!("{error}{remedy}"))

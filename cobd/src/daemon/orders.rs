@@ -668,6 +668,7 @@ fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
             "does `depot` in this host's cobd.toml name the same depot, or a mirror of it that is up to date?",
         ),
         FetchError::Bad { .. } => (RefusalKind::Conflict, "make the generation again with `cobgen generate`"),
+        FetchError::NoneBefore => (RefusalKind::NotFound, "`cobctl rollback` names the rollback targets"),
         FetchError::NoThread => {
             (RefusalKind::Unavailable, "look at the limits of processes and memory, and give the order again")
         }

@@ -114,6 +114,9 @@ pub enum FetchError {
         /// The error.
         what: String,
     },
+    /// The empty generation before the first is requested, and no generation of this host leads to it.
+    #[error("there is no generation 0: no generation of this host leads back to it")]
+    NoneBefore,
     /// No thread is available to read a generation.
     #[error("no generation can be read now: the system makes no more threads")]
     NoThread,
