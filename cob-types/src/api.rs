@@ -3,6 +3,7 @@
 //! [`crate::status`] defines the status of hosts and change objects, [`crate::history`] the history. New versions only add
 //! fields.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod answer;
@@ -20,7 +21,7 @@ pub const API_VERSION: u32 = 1;
 pub const MEANT_FOR: &str = "cob-host";
 
 /// The change objects that a status lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatusOf {
     /// All.

@@ -1,5 +1,6 @@
 //! A round of checks that an operator has requested, and its results.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CobId, GenerationNumber, HostName, StateName};
@@ -10,7 +11,7 @@ pub const LISTED: usize = 1000;
 /// A round of checks on a host, so far.
 ///
 /// `looked` = `as_wanted` + `differ` + `not_known`; when the round has ended, `asked` = `looked` + `moving`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckRound {
     /// The host.
     pub host: HostName,
@@ -32,16 +33,16 @@ pub struct CheckRound {
     pub moving: u64,
     /// The round has ended.
     pub ended: bool,
-    /// Change objects in another state than wanted, or changed by others; the first [`LISTED`].
+    /// Change objects in another state than wanted, or changed by others; the first thousand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differing: Vec<Differing>,
-    /// Change objects whose check could not tell, and why; the first [`LISTED`].
+    /// Change objects whose check could not tell, and why; the first thousand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
 }
 
 /// A change object that is not as the generation wants it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Differing {
     /// Its id.
     pub cob: CobId,
@@ -55,7 +56,7 @@ pub struct Differing {
 }
 
 /// A change object whose check could not tell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unknown {
     /// Its id.
     pub cob: CobId,

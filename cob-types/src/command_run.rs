@@ -1,10 +1,12 @@
 //! Commands that an operator runs on hosts at once, outside of any generation (`cobctl run`): the order, the answer of a
 //! host, and the records for its history.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::id::HostName;
@@ -78,13 +80,23 @@ impl From<RunId> for String {
     }
 }
 
-/// Body of `POST /v1/run`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+impl JsonSchema for RunId {
+    fn schema_name() -> Cow<'static, str> {
+        "RunId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": "^[0-9a-f]{12}$"})
+    }
+}
+
+/// Run a command, and follow its output until it ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOrder {
-    /// A list: a program and its arguments. A text: a line for `/bin/sh`.
+    /// A list: a program and its arguments. A text: a line for `/bin/sh -c`. At most 32 KiB.
     pub command: Command,
-    /// The number of the run; without it the host draws a number.
+    /// The number of the run, new on the host; without it the host draws a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// The user of the process; without it the user of the daemon.
@@ -93,10 +105,10 @@ pub struct RunOrder {
     /// The working folder; without it `/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Variables in addition to the environment of actions.
+    /// At most 64 variables in addition to the environment of actions; no name begins with `COB_`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The time limit, in milliseconds; without it [`DEFAULT_MS`].
+    /// The time limit in milliseconds, at most an hour; without it five minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The author's name for the history, as the client states it.
@@ -105,7 +117,7 @@ pub struct RunOrder {
 }
 
 /// An event of the answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunEvent {
     /// The order is on record and the command runs.
@@ -124,7 +136,7 @@ pub enum RunEvent {
 }
 
 /// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunExit {
     /// By itself, with this exit status.
@@ -158,7 +170,7 @@ impl fmt::Display for RunExit {
 }
 
 /// The end of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
     /// How.
     pub exit: RunExit,
@@ -214,7 +226,7 @@ pub enum RunRecord {
 }
 
 /// The output of a run that a host has kept, at `GET /v1/run/NUMBER`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredRun {
     /// The number of the run.
     pub run: RunId,

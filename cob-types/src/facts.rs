@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::HostName;
 
 /// The facts of a host, as its daemon reports them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FactsOf {
     /// The host.
     pub host: HostName,
@@ -19,7 +20,7 @@ pub struct FactsOf {
 }
 
 /// The properties of a host. Unknown properties are empty.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostFacts {
     /// Its own hostname.
@@ -45,7 +46,7 @@ pub struct HostFacts {
 }
 
 /// A disk.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Disk {
     /// Its size.
@@ -57,7 +58,7 @@ pub struct Disk {
 }
 
 /// A distribution, from `/etc/os-release`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Distribution {
     /// `debian`, `rocky`.
@@ -73,7 +74,7 @@ pub struct Distribution {
 }
 
 /// A network interface.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Interface {
     /// Its hardware address.

@@ -3,12 +3,13 @@
 //! Programs read the [event](HistoryEntry::happened); the text of an entry is only for people. Daemons before the field
 //! `facts` wrote the facts only into the text: [`Facts::of_text`] is the only place that reads it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CobId, GenerationNumber, HostName, StateName};
 
 /// An event of the merged journal, as in `cobctl history --json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryEntry {
     /// Nanoseconds since 1970-01-01 UTC, by the host's clock.
     pub ts_ns: u64,
@@ -51,7 +52,7 @@ pub struct HistoryEntry {
 }
 
 /// The facts in the detail of an entry.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// The generation that the event is about; of a rollback its target.
     #[serde(skip_serializing_if = "Option::is_none", default)]

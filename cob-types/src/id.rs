@@ -5,8 +5,10 @@
 //! inline, more in a shared string. So nearly all comparisons need no pointer, and threads that copy the same name do
 //! not share a reference count.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smol_str::SmolStr;
 
@@ -91,7 +93,7 @@ fn length(what: &'static str, text: &str) -> Result<(), IdError> {
 }
 
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $pattern:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(SmolStr);
@@ -162,6 +164,16 @@ macro_rules! name_type {
             }
         }
 
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "maxLength": MAX_NAME, "pattern": $pattern})
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.pad(&self.0)
@@ -202,19 +214,19 @@ macro_rules! name_type {
 
 name_type!(
     /// A host: a machine with a `cobd`.
-    HostName, "host", |t| segment("host", t, t)
+    HostName, "host", "^[A-Za-z0-9_.-]+$", |t| segment("host", t, t)
 );
 name_type!(
     /// A state of a kind.
-    StateName, "state", |t| segment("state", t, t)
+    StateName, "state", "^[A-Za-z0-9_.-]+$", |t| segment("state", t, t)
 );
 name_type!(
     /// A kind: the type of a change object.
-    KindName, "kind", |t| segment("kind", t, t)
+    KindName, "kind", "^[A-Za-z0-9_.-]+$", |t| segment("kind", t, t)
 );
 name_type!(
     /// A change object's id, `HOST/NAME`; `NAME` may contain `/`.
-    CobId, "change object", |t| {
+    CobId, "change object", "^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+$", |t| {
         let Some((host, rest)) = t.split_once('/') else {
             return Err(IdError::NoHost { text: t.to_owned() });
         };
@@ -257,7 +269,7 @@ impl StateName {
 }
 
 /// The number of a generation: growing, never used again. Zero means "none yet".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct GenerationNumber(pub u64);
 
@@ -270,6 +282,17 @@ impl fmt::Display for GenerationNumber {
 /// SHA-256 of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlobHash(#[serde(with = "serde_bytes")] pub [u8; 32]);
+
+/// As in JSON, where a hash is text ([`hex`]).
+impl JsonSchema for BlobHash {
+    fn schema_name() -> Cow<'static, str> {
+        "Sha256".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": "^[0-9a-f]{64}$"})
+    }
+}
 
 impl fmt::Display for BlobHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -354,12 +377,13 @@ pub mod hex_if_any {
 
 /// A generation by its number and its content. A depot that was restored from an older copy may use a number a second
 /// time; the hash of the manifest tells the two generations apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct GenerationId {
     /// The number.
     pub generation: GenerationNumber,
     /// Hash of the manifest's bytes.
     #[serde(with = "hex")]
+    #[schemars(with = "BlobHash")]
     pub manifest: BlobHash,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BlobHash, KindName, StateName};
@@ -123,7 +124,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// A command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Command {
     /// Run with `/bin/sh -c`.

@@ -3,10 +3,12 @@
 //! A window is weekly and has a fixed offset from UTC, so it is a set of minutes of the week. The windows of a host are joined;
 //! a switch of several hosts may start in the minutes that all of these hosts share.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::blob_hash;
@@ -355,16 +357,26 @@ impl Timetable {
     }
 }
 
+impl JsonSchema for Window {
+    fn schema_name() -> Cow<'static, str> {
+        "Window".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "description": "A weekly time, such as `Sat 02:00-04:00 UTC`."})
+    }
+}
+
 /// The windows that a switch waits for: the windows of the hosts that it changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharedWindows(pub Vec<HostWindows>);
 
 /// Hosts with the same windows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostWindows {
     /// Their windows.
     pub windows: Vec<Window>,
-    /// The hosts by name, at most [`HostWindows::NAMED`].
+    /// The hosts by name, at most eight.
     pub hosts: Vec<HostName>,
     /// The number of further hosts.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CobId, GenerationNumber, HostName};
@@ -33,7 +34,7 @@ const NAMED: usize = 6;
 pub const MAX_OUTCOME: usize = 16 << 20;
 
 /// The end of a switch, or of a part. If parts ended differently, the last of these variants counts for the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// All change objects are in their desired states.
@@ -92,7 +93,7 @@ pub struct SwitchOutcome {
 }
 
 /// A switch on a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostOutcome {
     /// The generation before; absent: no generation was active.
     #[serde(default)]
@@ -120,8 +121,8 @@ pub struct HostOutcome {
     /// The change objects with transitions or failures; the others needed no change.
     #[serde(default, skip_serializing_if = "no_cobs")]
     pub cobs: Arc<BTreeMap<CobId, CobOutcome>>,
-    /// The events after its convergence, in order: of this switch, or of another cause. Empty in a part of a
-    /// [`SwitchOutcome`].
+    /// The events after its convergence, in order: of this switch, or of another cause. Empty in a part of
+    /// the outcome of a cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<Later>,
 }
@@ -131,7 +132,7 @@ fn no_cobs(cobs: &Arc<BTreeMap<CobId, CobOutcome>>) -> bool {
 }
 
 /// A time in which a converged host had transitions again, or the moment of its rollback.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Later {
     /// When it began, in nanoseconds since 1970-01-01 UTC.
     pub began_ns: u64,
@@ -227,7 +228,7 @@ impl HostOutcome {
 }
 
 /// A host's part with the host's name, as the host reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutcomeOf {
     /// The host.
     pub host: HostName,
@@ -236,7 +237,7 @@ pub struct OutcomeOf {
 }
 
 /// The outcome of a switch for a change object.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CobOutcome {
     /// Successful transitions.
     pub moves: u32,

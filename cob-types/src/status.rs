@@ -6,6 +6,7 @@ mod cob;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, StateName};
@@ -49,7 +50,7 @@ impl RefusedTokens {
 }
 
 /// A host. An unreachable host has only its name, `reachable: false` and `error`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostStatus {
     /// Its name.
     pub name: HostName,
@@ -157,6 +158,7 @@ pub struct HostStatus {
     /// Hash of the active generation's manifest: after the restore of a depot, two generations may have the same
     /// number.
     #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
     /// The newest generation that the host has ever activated, prepared, or been ordered to activate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,7 +183,7 @@ pub struct HostStatus {
 }
 
 /// The order of a switch that waits for the maintenance windows of the hosts that it changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowWait {
     /// The generation.
     pub to: GenerationNumber,
@@ -197,11 +199,11 @@ pub struct WindowWait {
 }
 
 /// The generations that a host knows, for a publisher that is about to publish another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KnownGenerations {
     /// The host.
     pub host: HostName,
-    /// The newest first, at most [`KnownGenerations::MOST`].
+    /// The newest first, at most 32.
     pub known: Vec<GenerationId>,
 }
 
@@ -213,7 +215,7 @@ impl KnownGenerations {
 }
 
 /// Requests of a host that were refused because no dependency justifies them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unjustified {
     /// The host.
     pub host: HostName,
@@ -233,7 +235,7 @@ pub struct Unjustified {
 }
 
 /// An invalidated grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InvalidGrant {
     /// The grantor.
     pub of: CobId,
@@ -246,7 +248,7 @@ pub struct InvalidGrant {
 }
 
 /// The cause of an invalidated grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InvalidGrantCause {
     /// The connectivity guard rolled the grantor's host back while the holder's host was out of reach.
@@ -261,7 +263,7 @@ pub enum InvalidGrantCause {
 }
 
 /// A switch, as seen by a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SwitchStatus {
     /// Its goal; on the way there the host may activate other generations.
     pub to: GenerationNumber,
@@ -289,11 +291,12 @@ pub struct SwitchStatus {
     pub ordered: bool,
     /// Hash of the goal's manifest, if known.
     #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
 }
 
 /// The stage of a switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwitchStage {
     /// It is under way.
@@ -305,7 +308,7 @@ pub enum SwitchStage {
 }
 
 /// A transition that was made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MadeTransition {
     /// The change object.
     pub cob: CobId,
@@ -384,7 +387,7 @@ impl HostStatus {
 }
 
 /// Connections and link data that a daemon has recently refused, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Refused {
     /// Unknown connections: a key that no present generation names, no key although required, or a host that is not in
@@ -453,7 +456,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The traffic of a host's links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LinkCounters {
     /// Batches sent, repetitions included.
     pub sent: u64,
@@ -468,7 +471,7 @@ pub struct LinkCounters {
 }
 
 /// A link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerStatus {
     /// The host at its other end.
     pub host: HostName,
@@ -489,7 +492,7 @@ pub struct PeerStatus {
 }
 
 /// Why a daemon's messages do not count at another host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unheard {
     /// An operator has fenced this incarnation.
@@ -502,7 +505,7 @@ pub enum Unheard {
 }
 
 /// A departing change object, here or elsewhere, that keeps a host from activating its next generation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SwitchWait {
     /// The change object.
     pub cob: CobId,

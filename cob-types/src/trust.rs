@@ -2,11 +2,13 @@
 //!
 //! Plain values without any cryptography; that is in `cob-trust`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -18,6 +20,16 @@ const SCHEME: &str = "ed25519:";
 /// Written as `ed25519:` and 43 letters of base64 (RFC 4648, section 5, without padding).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; 32]);
+
+impl JsonSchema for PublicKey {
+    fn schema_name() -> Cow<'static, str> {
+        "PublicKey".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": "^ed25519:[A-Za-z0-9_-]{43}$"})
+    }
+}
 
 /// An ed25519 signature (RFC 8032). Written like a key, with 86 letters.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +46,7 @@ pub struct KeyError {
 }
 
 /// The rights of an operator; each role includes the previous ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// See status, history, output and explanations.

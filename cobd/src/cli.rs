@@ -32,6 +32,7 @@ Examples:
   cobd check-config /etc/cob/cobd.toml    report the errors of a configuration
   cobd init --config /etc/cob/cobd.toml   make this host's key for the model
   cobd run --config /etc/cob/cobd.toml    run the daemon in the foreground
+  cobd api                                print the description of the API
 
 A configuration needs two lines:
   host = \"n1\"                the name of this host in the model
@@ -78,6 +79,8 @@ public half is printed again.")]
     },
     /// Make this host a member of a cluster, with a token of `cobgen enroll`.
     Join(Join),
+    /// Print the description of the HTTP API: OpenAPI 3.1, as `GET /v1/openapi.json` answers
+    Api,
 }
 
 #[derive(Debug, clap::Args)]
@@ -140,6 +143,7 @@ pub fn run(args: Vec<OsString>, program: Program) -> ExitCode {
     let (path, run) = match &cli.command {
         Command::Init { config, state_dir, next } => return init(config, state_dir.as_deref(), *next),
         Command::Join(options) => return join(options),
+        Command::Api => return say(crate::web::openapi().trim_end()),
         Command::Run { config } => (config, true),
         Command::CheckConfig { config } => (config, false),
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::{HostStatus, WindowWait};
@@ -9,7 +10,7 @@ use crate::trust::Role;
 use crate::{CobId, GenerationNumber, HostName};
 
 /// The identity of the server, at `/v1/version`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Version {
     /// The name of the program, `cobd`.
     pub program: String,
@@ -20,7 +21,7 @@ pub struct Version {
 }
 
 /// The identity of the caller, at `/v1/whoami`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Whoami {
     /// An operator's name, `root`, `uid 1000`, or an address.
     pub name: String,
@@ -31,7 +32,7 @@ pub struct Whoami {
 }
 
 /// The data of an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// The number of changes of the status.
     #[serde(default)]
@@ -42,7 +43,7 @@ pub struct Change {
 }
 
 /// The answer to an accepted and durable order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
     /// Whether the order has changed anything: a repetition has not.
     pub changed: bool,
@@ -77,7 +78,7 @@ impl Done {
 }
 
 /// The JSON of a refusal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusalBody {
     /// The refused request and the reason.
     pub error: String,
@@ -90,7 +91,7 @@ pub struct RefusalBody {
 }
 
 /// A reason of a refusal, for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalCode {
     /// The request names another host, which does not run here.

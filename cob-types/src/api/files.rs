@@ -1,9 +1,10 @@
 //! Queries about the files and the output of a change object, and their answers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The answer to a query about files.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesAnswer {
     /// The answer as text, or the requested text.
     pub text: String,
@@ -25,7 +26,7 @@ pub struct FilesAnswer {
 }
 
 /// A file in conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileConflict {
     /// The file.
     pub path: String,
@@ -40,7 +41,7 @@ pub struct FileConflict {
 }
 
 /// A version of a file tree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileVersion {
     /// The id for `show` and `restore`.
     pub id: String,
@@ -71,7 +72,7 @@ impl LogsQuery {
 }
 
 /// Output of a service.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogsAnswer {
     /// The source: `output`, a file of the daemon, or `journal`, the machine's journal.
     pub source: String,

@@ -4,16 +4,25 @@
 
 use std::ops::Not;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::command_run::RunOrder;
 use crate::switch::OnFailure;
+use crate::trust::Role;
 use crate::{BlobHash, CobId, GenerationNumber, HostName};
 
 /// An order: the body of a POST request to its path.
-pub trait Order: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+///
+/// The first sentence of its comment is its summary in OpenAPI.
+pub trait Order: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static {
     /// The path.
     const PATH: &'static str;
+    /// The role that the order needs.
+    const ROLE: Role;
+    /// The longest body, in bytes.
+    const MOST_BYTES: usize = 64 << 10;
 
     /// The author that the order names; the daemon adds its own proof.
     fn who(&mut self) -> &mut Option<String>;
@@ -25,9 +34,10 @@ pub trait Order: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
 }
 
 macro_rules! orders {
-    ($($order:ident $path:literal $({ $($more:tt)* })?)*) => {$(
+    ($($order:ident $path:literal $role:ident $({ $($more:tt)* })?)*) => {$(
         impl Order for $order {
             const PATH: &'static str = $path;
+            const ROLE: Role = Role::$role;
 
             fn who(&mut self) -> &mut Option<String> {
                 &mut self.who
@@ -39,24 +49,28 @@ macro_rules! orders {
 }
 
 orders! {
-    Prepare "/v1/prepare"
-    Switch "/v1/switch"
-    Rollback "/v1/rollback"
-    Cancel "/v1/cancel"
-    CallOff "/v1/call-off"
-    Limit "/v1/limit"
-    Budget "/v1/budget"
-    Retry "/v1/retry"
-    Check "/v1/check"
-    Stop "/v1/stop"
-    Start "/v1/start"
-    Reboot "/v1/reboot"
-    Pause "/v1/pause"
-    Resume "/v1/resume"
-    Fence "/v1/fence"
-    Resolve "/v1/files/resolve"
-    Restore "/v1/files/restore"
-    MarkDeparted "/v1/declare-final" {
+    Prepare "/v1/prepare" Operate
+    Switch "/v1/switch" Operate
+    Rollback "/v1/rollback" Operate
+    Cancel "/v1/cancel" Operate
+    CallOff "/v1/call-off" Operate
+    Limit "/v1/limit" Operate
+    Budget "/v1/budget" Operate
+    Retry "/v1/retry" Operate
+    Check "/v1/check" Operate
+    Stop "/v1/stop" Operate
+    Start "/v1/start" Operate
+    Reboot "/v1/reboot" Administer
+    Pause "/v1/pause" Operate
+    Resume "/v1/resume" Operate
+    Fence "/v1/fence" Administer
+    Resolve "/v1/files/resolve" Operate {
+        // The body may contain a whole file.
+        const MOST_BYTES: usize = 1 << 20;
+    }
+    Restore "/v1/files/restore" Operate
+    RunOrder "/v1/run" Administer
+    MarkDeparted "/v1/declare-final" Administer {
         fn contradiction(&self) -> Option<(&'static str, &'static str)> {
             let what = "the body must name a change object or a host";
             (self.cob.is_some() == self.host.is_some()).then_some((what, "`cob` or `host`, and not both"))
@@ -65,7 +79,7 @@ orders! {
 }
 
 /// Fetch and verify the bundle and manifest of a generation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
     /// The generation.
@@ -76,11 +90,12 @@ pub struct Prepare {
     /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number
     /// refuses. Without the hash, the order means the generation of the host's own depot.
     #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
 }
 
 /// Switch to a generation.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {
     /// The generation.
@@ -107,6 +122,7 @@ pub struct Switch {
     /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number
     /// refuses. Without the hash, the order means the generation of the host's own depot.
     #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
     /// It starts at once, also outside the maintenance windows of the hosts that it changes.
     #[serde(default, skip_serializing_if = "Not::not")]
@@ -143,7 +159,7 @@ impl Switch {
 }
 
 /// Roll back the last generation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The rollback target; absent: the newest valid target.
@@ -159,7 +175,7 @@ pub struct Rollback {
 
 /// Stop the switch: running actions are asked to end, no transition starts, then the failure policy applies. If it
 /// is rollback, a host on which the named generation has converged rolls back too.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
     /// The generation of the switch; absent: the switch under way.
@@ -174,7 +190,7 @@ pub struct Cancel {
 }
 
 /// Discard a prepared generation to which no host has switched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallOff {
     /// The generation.
@@ -185,7 +201,7 @@ pub struct CallOff {
 }
 
 /// Limit the number of concurrent transitions.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// The most concurrent transitions; null: no limit.
@@ -199,7 +215,7 @@ pub struct Limit {
 }
 
 /// Set the number of tokens of a budget until the next generation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// The budget.
@@ -212,7 +228,7 @@ pub struct Budget {
 }
 
 /// Retry a failed change object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// The change object; for `retry` a change object of this host.
@@ -223,7 +239,7 @@ pub struct Retry {
 }
 
 /// Check change objects now, even if their state is known.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
     /// The change objects of this host; empty: all.
@@ -235,7 +251,7 @@ pub struct Check {
 }
 
 /// Move change objects to their stopped states, until they are started or the next generation is activated.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
     /// The change objects of this host that shall stop. The order stops all or is refused.
@@ -252,7 +268,7 @@ pub struct Stop {
 }
 
 /// A change object that shall stop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopOne {
     /// The change object.
@@ -263,7 +279,7 @@ pub struct StopOne {
 }
 
 /// Start stopped change objects.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
     /// The stopped change objects of this host that shall start. The order starts all or is refused.
@@ -274,7 +290,7 @@ pub struct Start {
 }
 
 /// Fence a host that will not come back as it was: release its locks on this host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fence {
     /// The host that will not come back as it was.
@@ -286,7 +302,7 @@ pub struct Fence {
 
 /// Mark departing change objects as departed, although they are not or their state is unknown: a change object or all of a
 /// host.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MarkDeparted {
     /// The change object that is marked as departed.
@@ -301,7 +317,7 @@ pub struct MarkDeparted {
 }
 
 /// Decide about conflicts in files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolve {
     /// The change object.
@@ -323,7 +339,7 @@ pub struct Resolve {
 }
 
 /// A decision about a conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChoiceWord {
     /// Keep the host's text.
@@ -335,7 +351,7 @@ pub enum ChoiceWord {
 }
 
 /// Restore a file from a kept version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restore {
     /// The change object.
@@ -350,7 +366,7 @@ pub struct Restore {
 }
 
 /// Reboot this host; all that runs on it is stopped first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reboot {
     /// The author of the order, for the history.
@@ -359,7 +375,7 @@ pub struct Reboot {
 }
 
 /// Pause: no new transition starts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
     /// The author of the order, for the history.
@@ -368,7 +384,7 @@ pub struct Pause {
 }
 
 /// Resume: transitions may start again.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
     /// The author of the order, for the history.

@@ -1,12 +1,13 @@
 //! The status of a change object: its state, its desired state, and the change objects that it waits for.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::is_false;
 use crate::id::{CobId, StateName};
 
 /// The activity of a change object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// A check runs, or is about to.
@@ -20,7 +21,7 @@ pub enum Phase {
 }
 
 /// A change object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CobStatus {
     /// `HOST/NAME`.
     pub id: CobId,
@@ -66,7 +67,7 @@ pub struct CobStatus {
 
 /// An operator's order to stop a change object. It holds until the change object is started, or the next generation is
 /// activated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stopped {
     /// The operator.
     pub who: String,
@@ -142,7 +143,7 @@ impl Stopped {
 }
 
 /// A file that others changed, with the traces of its author.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileDrift {
     /// Its path.
     pub path: String,
@@ -158,7 +159,7 @@ pub struct FileDrift {
 }
 
 /// A grant of the change object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// The holder.
     pub cob: CobId,
@@ -175,7 +176,7 @@ pub struct Holder {
 }
 
 /// A reason why a change object waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Wait {
     /// It needs a lock that it does not hold.
@@ -281,7 +282,7 @@ impl Wait {
 }
 
 /// A running action or check, or the last failed action.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActionStatus {
     /// The state before; absent for a check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,7 +317,7 @@ pub const EARLIER_CONTENT: &str =
     "it runs with the content of an earlier generation; the new content follows when it ends";
 
 /// A detected problem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "trouble", rename_all = "kebab-case")]
 pub enum Trouble {
     /// A deadlock: a cycle of waiting change objects that no rule can break.

@@ -179,6 +179,34 @@ async fn everybody_gets_what_their_role_allows_on_every_path_and_nothing_else() 
     }
 }
 
+/// A path that only looks like an order's needs the highest role, and a path that looks like a question's does nothing.
+#[tokio::test]
+async fn what_is_no_route_needs_the_highest_role() {
+    let mut fake = secured();
+    for (route, operator, administrator) in [
+        ("POST /v1/%70ause", 403, 404),
+        ("POST /v1/pause/", 403, 404),
+        ("POST /v1//pause", 403, 404),
+        ("POST /v1/pause/now", 403, 404),
+        ("POST /v1/status", 403, 405),
+        ("POST /v2/pause", 403, 404),
+        ("PUT /v1/pause", 403, 405),
+        ("DELETE /v1/status", 403, 405),
+        ("OPTIONS /v1/status", 403, 405),
+        ("GET /v1/pause", 405, 405),
+        ("GET /v1/run", 405, 405),
+        ("GET /v1/run/00000000012f", 403, 404),
+        ("HEAD /v1/run/00000000012f", 403, 404),
+        ("GET /v1/run/00000000012f/x", 404, 404),
+        ("GET /v1/%72un/00000000012f", 404, 404),
+    ] {
+        for (mine, expected) in [(key(4), operator), (key(5), administrator)] {
+            assert_eq!(code_over_tls(&fake.api, Some(&mine), route, "{}", "").await, expected, "{route}");
+        }
+    }
+    assert!(fake.orders.try_recv().is_err(), "nothing was ordered");
+}
+
 #[tokio::test]
 async fn the_unix_socket_is_for_root_and_the_daemons_user() {
     let mut fake = secured();

@@ -1,85 +1,79 @@
-//! The paths about files: differences, history, and decisions about conflicts.
+//! The handlers about files: differences, history, and decisions about conflicts.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, Request, State};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::extract::State;
+use axum::{Extension, Json};
 use cob_files::Choice;
 use cob_types::GenerationNumber;
 use cob_types::api::order::{ChoiceWord, Resolve, Restore};
-use cob_types::api::{Done, FilesAnswer, Order};
+use cob_types::api::{Done, FilesAnswer};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::access::Who;
 use super::api::Api;
+use super::described::{CobPath, Ordered, QueryWords, Words};
 use super::refusal::{Refusal, RefusalKind};
-use super::routes::{body, body_of, cob_id};
 use crate::kinds::FilesQuery;
-
-/// The longest body of `files/resolve`: it may contain a whole file.
-const MAX_EDITED: usize = 1 << 20;
-
-pub(super) fn routes() -> Router<Api> {
-    Router::new()
-        .route("/v1/files/diff/{*id}", get(diff))
-        .route("/v1/files/log/{*id}", get(log))
-        .route("/v1/files/show/{*id}", get(show))
-        .route("/v1/files/hunks/{*id}", get(hunks))
-        .route("/v1/files/patch/{*id}", get(patch))
-        .route(Resolve::PATH, post(resolve))
-        .route(Restore::PATH, post(restore))
-}
 
 type Answer = Result<Json<FilesAnswer>, Refusal>;
 
 // The loop knows whether a change object is about to depart, and sets `retire`.
 
-async fn diff(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
-    let Which { generation, .. } = which(query)?;
-    Ok(Json(
-        api.files(cob_id(&id)?, generation, FilesQuery::Diff { retire: false, written: generation.is_some() }).await?,
-    ))
+pub(super) async fn diff(
+    State(api): State<Api>,
+    CobPath(id): CobPath,
+    Words(Which { generation, .. }): Words<Which>,
+) -> Answer {
+    let query = FilesQuery::Diff { retire: false, written: generation.is_some() };
+    Ok(Json(api.files(id, generation, query).await?))
 }
 
-async fn log(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(api.files(cob_id(&id)?, None, FilesQuery::Log).await?))
+pub(super) async fn log(State(api): State<Api>, CobPath(id): CobPath) -> Answer {
+    Ok(Json(api.files(id, None, FilesQuery::Log).await?))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Which {
+pub(super) struct Which {
+    /// For `show`, which needs it: the id of a version.
     version: Option<String>,
+    /// For `show` and `hunks`: only this file.
     path: Option<String>,
+    /// For `diff` and `hunks`: compare with this prepared generation.
     generation: Option<GenerationNumber>,
 }
 
-fn which(query: Result<Query<Which>, QueryRejection>) -> Result<Which, Refusal> {
-    let known = |e: QueryRejection| {
-        Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `version`, `path` and `generation`")
-    };
-    query.map(|Query(which)| which).map_err(known)
+impl QueryWords for Which {
+    const KNOWN: &'static str = "known are `version`, `path` and `generation`";
 }
 
-async fn show(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
-    let Which { version, path, .. } = which(query)?;
+pub(super) async fn show(
+    State(api): State<Api>,
+    CobPath(id): CobPath,
+    Words(Which { version, path, .. }): Words<Which>,
+) -> Answer {
     let missing = || Refusal::new(RefusalKind::Invalid, "`version` is needed", "/v1/files/log/ID lists the versions");
     let query = FilesQuery::Show { version: version.ok_or_else(missing)?, path };
-    Ok(Json(api.files(cob_id(&id)?, None, query).await?))
+    Ok(Json(api.files(id, None, query).await?))
 }
 
-async fn hunks(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
-    let Which { path, generation, .. } = which(query)?;
-    Ok(Json(api.files(cob_id(&id)?, generation, FilesQuery::Hunks { path, retire: false }).await?))
+pub(super) async fn hunks(
+    State(api): State<Api>,
+    CobPath(id): CobPath,
+    Words(Which { path, generation, .. }): Words<Which>,
+) -> Answer {
+    Ok(Json(api.files(id, generation, FilesQuery::Hunks { path, retire: false }).await?))
 }
 
-async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(api.files(cob_id(&id)?, None, FilesQuery::Patch).await?))
+pub(super) async fn patch(State(api): State<Api>, CobPath(id): CobPath) -> Answer {
+    Ok(Json(api.files(id, None, FilesQuery::Patch).await?))
 }
 
-type Ordered = Result<Json<Done>, Refusal>;
-
-async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
-    let Resolve { cob, path, conflict, generation, choice, who } = body_of(&api, request, MAX_EDITED).await?;
+pub(super) async fn resolve(
+    State(api): State<Api>,
+    Extension(author): Extension<Who>,
+    Ordered(Resolve { cob, path, conflict, generation, choice, who }): Ordered<Resolve>,
+) -> Result<Json<Done>, Refusal> {
     let choice = match choice {
         ChoiceWord::Ours => Choice::Ours,
         ChoiceWord::Theirs => Choice::Theirs,
@@ -90,8 +84,11 @@ async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, requ
     Ok(Json(Done::new(true, answer.text)))
 }
 
-async fn restore(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
-    let Restore { cob, version, path, who } = body(&api, request).await?;
+pub(super) async fn restore(
+    State(api): State<Api>,
+    Extension(author): Extension<Who>,
+    Ordered(Restore { cob, version, path, who }): Ordered<Restore>,
+) -> Result<Json<Done>, Refusal> {
     let query = FilesQuery::Restore { version, path };
     let answer = api.order_files(cob, None, query, author.author(who.as_deref())).await?;
     Ok(Json(Done::new(true, answer.text)))

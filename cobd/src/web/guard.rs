@@ -7,9 +7,10 @@
 //! socket: it serves no browser.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
@@ -24,10 +25,13 @@ use super::api::{Api, Caller};
 use super::refusal::{Refusal, RefusalKind};
 use super::slots::Admission;
 use super::standing::Standing;
+use super::table::Roles;
 
 /// Passes an admitted request on, or answers it.
-pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let mut response = match admit(&api, &request) {
+pub(super) async fn guard(State((api, roles)): State<(Api, Arc<Roles>)>, mut request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let needed = roles.needed(request.method(), path.map(MatchedPath::as_str));
+    let mut response = match admit(&api, &request, needed) {
         Ok(who) => {
             if let Some(place) = request.extensions().get::<Admission>() {
                 place.now();
@@ -46,23 +50,7 @@ pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Ne
     response
 }
 
-/// The role that a request needs. An unlisted request needs the highest role.
-fn needed(method: &Method, path: &str) -> Role {
-    match (method, path) {
-        // The output of an administrator's command may contain any file of the host.
-        (&Method::GET | &Method::HEAD, path) if path.starts_with("/v1/run/") => Role::Administer,
-        (&Method::GET | &Method::HEAD, _) => Role::Look,
-        (&Method::POST, "/v1/prepare" | "/v1/switch" | "/v1/rollback" | "/v1/retry" | "/v1/pause" | "/v1/resume")
-        | (
-            &Method::POST,
-            "/v1/cancel" | "/v1/call-off" | "/v1/limit" | "/v1/budget" | "/v1/check" | "/v1/stop" | "/v1/start",
-        )
-        | (&Method::POST, "/v1/files/resolve" | "/v1/files/restore") => Role::Operate,
-        _ => Role::Administer,
-    }
-}
-
-fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
+fn admit(api: &Api, request: &Request, needed: Role) -> Result<Who, Refusal> {
     let Some(caller) = request.extensions().get::<Caller>() else {
         return Err(Refusal::new(RefusalKind::Forbidden, "it is not known where this request comes from", ""));
     };
@@ -70,7 +58,6 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
         Caller::Tls { .. } => bearer(request.headers())?.map(Token::new),
         Caller::Unix { .. } | Caller::Tcp { .. } => None,
     };
-    let needed = needed(request.method(), request.uri().path());
     let for_publishers = needed == Role::Look && request.uri().path() == KnownGenerations::PATH;
     if for_publishers && api.is_publisher(caller) {
         meant_for(&api.host, request.headers())?;
@@ -292,25 +279,6 @@ mod tests {
         }
         assert!(is_ours("10.0.0.1:7077", |ip| ip == IpAddr::from([10, 0, 0, 1])));
         assert!(!is_ours("10.0.0.2", |ip| ip == IpAddr::from([10, 0, 0, 1])));
-    }
-
-    #[test]
-    fn what_is_not_listed_needs_the_highest_role() {
-        assert_eq!(needed(&Method::GET, "/v1/status"), Role::Look);
-        assert_eq!(needed(&Method::POST, "/v1/pause"), Role::Operate);
-        for (method, path) in [
-            (Method::POST, "/v1/fence"),
-            (Method::POST, "/v1/run"),
-            (Method::GET, "/v1/run/00000000012f"),
-            (Method::HEAD, "/v1/run/00000000012f"),
-            (Method::POST, "/v1/%70ause"),
-            (Method::POST, "/v1/pause/"),
-            (Method::POST, "/v1/status"),
-            (Method::PUT, "/v1/pause"),
-            (Method::OPTIONS, "/v1/status"),
-        ] {
-            assert_eq!(needed(&method, path), Role::Administer, "{method} {path}");
-        }
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! TCP, handed over --> -----+
 //! ```
 //!
+//! The [table] states each route once: method, path, role, types of query, body and answer. It makes the router, the
+//! roles of the guard and the description in OpenAPI.
+//!
 //! The API knows only the queue of the loop: every question and every order is an [`Ask`] with a channel for the
 //! answer. `cob_types::api` defines the JSON; the reference for users is `docs/api.md`.
 //!
@@ -17,8 +20,10 @@
 
 mod access;
 mod api;
+mod described;
 mod files;
 mod guard;
+mod openapi;
 mod pace;
 mod rate_limit;
 mod refusal;
@@ -27,6 +32,7 @@ mod run;
 mod serve;
 mod slots;
 mod standing;
+mod table;
 
 #[cfg(test)]
 mod access_test;
@@ -35,7 +41,8 @@ mod tests;
 
 pub use access::{Access, Operators, Proof, Who};
 pub use api::{Api, Ask, Caller, Command};
+pub use openapi::text as openapi;
 pub(crate) use pace::WatchedStatus;
 pub use refusal::{Refusal, RefusalKind};
-pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
+pub use table::router;

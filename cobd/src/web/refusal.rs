@@ -45,7 +45,37 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    fn status(self) -> StatusCode {
+    /// All kinds.
+    pub(super) const ALL: [Self; 10] = [
+        Self::Invalid,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Method,
+        Self::Conflict,
+        Self::TooLong,
+        Self::NotJson,
+        Self::TooMany,
+        Self::Unavailable,
+    ];
+
+    /// The meaning, for clients.
+    pub(super) fn meaning(self) -> &'static str {
+        match self {
+            RefusalKind::Invalid => "The request is malformed.",
+            RefusalKind::Unauthorized => "The caller has no known key and no valid token.",
+            RefusalKind::Forbidden => "The source or the role of the caller does not permit the request.",
+            RefusalKind::NotFound => "The path, change object, generation or host is unknown.",
+            RefusalKind::Method => "The path has another method: GET for questions, POST for orders.",
+            RefusalKind::Conflict => "The state of the host does not permit the request, or another host is meant.",
+            RefusalKind::TooLong => "The body is too long.",
+            RefusalKind::NotJson => "The content type of the body is not application/json.",
+            RefusalKind::TooMany => "The address has sent too many wrong tokens.",
+            RefusalKind::Unavailable => "The daemon starts, stops or is busy; the client may repeat the request.",
+        }
+    }
+
+    pub(super) fn status(self) -> StatusCode {
         match self {
             RefusalKind::Invalid => StatusCode::BAD_REQUEST,
             RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,

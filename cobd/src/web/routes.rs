@@ -1,41 +1,32 @@
-//! The paths of the API: each turns a request into an [`Ask`] and its answer into JSON.
+//! The handlers of the API: each turns a request into an [`Ask`] and its answer into JSON.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::{Body, to_bytes};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Path, Query, Request, State};
-use axum::http::{Method, Uri, header};
-use axum::middleware::from_fn_with_state;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::extract::{Extension, Request, State};
+use axum::http::{Method, Uri};
 use cob_types::api::order::Check;
-use cob_types::api::{API_VERSION, Change, Done, LogsAnswer, LogsQuery, Order, RefusalCode, StatusOf, Version, Whoami};
+use cob_types::api::{API_VERSION, Change, LogsAnswer, LogsQuery, Order, RefusalCode, StatusOf, Version, Whoami};
 use cob_types::check_round::CheckRound;
 use cob_types::facts::FactsOf;
+use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus, KnownGenerations};
 use cob_types::words::form;
 use cob_types::{CobId, GenerationNumber};
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::access::Who;
-use super::api::{Api, Ask, Command};
-use super::files;
-use super::guard::guard;
+use super::api::{Api, Ask};
+use super::described::{CobPath, Events, Lines, Ordered, QueryWords, Text, Words};
 use super::refusal::{Refusal, RefusalKind};
-use super::run;
 use super::serve::LongLived;
 use super::standing::Standing;
 use crate::blocking::beside;
 
-/// The longest accepted body.
-const MAX_BODY: usize = 64 << 10;
 /// The longest time until a body has arrived.
 const BODY: Duration = Duration::from_secs(10);
 /// The number of entries in an answer to `/v1/history`, unless the request has another limit.
@@ -47,136 +38,101 @@ const ROUND: Duration = Duration::from_secs(1);
 /// How often an idle watcher gets a comment, so that both ends detect a dead link.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The API as a service. Every request must carry a [`Caller`](super::Caller) as an extension. Each route that is added
-/// here needs a role: see `guard::needed`.
-pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/v1/version", get(version))
-        .route("/v1/whoami", get(whoami))
-        .route("/v1/status", get(status))
-        .route(KnownGenerations::PATH, get(generations))
-        .route("/v1/cobs/{*id}", get(cob))
-        .route("/v1/history", get(history))
-        .route("/v1/outcome", get(outcome))
-        .route("/v1/output/{*id}", get(output))
-        .route("/v1/logs/{*id}", get(logs))
-        .route("/v1/facts", get(facts))
-        .route("/v1/events", get(events))
-        .route("/v1/check", get(check_round).post(check))
-        .merge(files::routes())
-        .merge(run::routes())
-        .merge(order(Command::Prepare))
-        .merge(order(Command::Switch))
-        .merge(order(Command::Rollback))
-        .merge(order(Command::Retry))
-        .merge(order(Command::Stop))
-        .merge(order(Command::Start))
-        .merge(order(Command::Reboot))
-        .merge(order(Command::Pause))
-        .merge(order(Command::Resume))
-        .merge(order(Command::Fence))
-        .merge(order(Command::MarkDeparted))
-        .merge(order(Command::Cancel))
-        .merge(order(Command::CallOff))
-        .merge(order(Command::Limit))
-        .merge(order(Command::Budget))
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(api.clone(), guard))
-        .with_state(api)
+pub(super) async fn version() -> Result<Json<Version>, Refusal> {
+    Ok(Json(Version { program: "cobd".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), api: API_VERSION }))
 }
 
-async fn version() -> Json<Version> {
-    Json(Version { program: "cobd".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), api: API_VERSION })
+pub(super) async fn whoami(Extension(who): Extension<Who>) -> Result<Json<Whoami>, Refusal> {
+    Ok(Json(Whoami { name: who.name, role: who.role, proof: who.proof.word().to_owned() }))
 }
 
-async fn whoami(Extension(who): Extension<Who>) -> Json<Whoami> {
-    Json(Whoami { name: who.name, role: who.role, proof: who.proof.word().to_owned() })
-}
-
-#[derive(Debug, Deserialize)]
-struct StatusQuery {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct StatusQuery {
+    /// The listed change objects.
     #[serde(default)]
     cobs: StatusOf,
+    /// The most listed change objects that only wait, if not all are listed.
     waiting: Option<usize>,
 }
 
-async fn status(
+impl QueryWords for StatusQuery {
+    const KNOWN: &'static str = "known are `cobs`, which is `all` or `restless`, and `waiting`, a number";
+}
+
+pub(super) async fn status(
     State(api): State<Api>,
-    query: Result<Query<StatusQuery>, QueryRejection>,
+    Words(StatusQuery { cobs: of, waiting }): Words<StatusQuery>,
 ) -> Result<Json<HostStatus>, Refusal> {
-    let Query(StatusQuery { cobs: of, waiting }) = query.map_err(|e| {
-        let hint = "known are `cobs`, which is `all` or `restless`, and `waiting`, a number";
-        Refusal::new(RefusalKind::Invalid, e.body_text(), hint)
-    })?;
     let most_waiting = waiting.unwrap_or(usize::MAX);
     Ok(Json(api.ask(|reply| Ask::Status { of, most_waiting, reply }).await?))
 }
 
 /// For a publisher that needs a number which no host knows.
-async fn generations(State(api): State<Api>) -> Result<Json<KnownGenerations>, Refusal> {
+pub(super) async fn generations(State(api): State<Api>) -> Result<Json<KnownGenerations>, Refusal> {
     let known = api.ask(|reply| Ask::Known { reply }).await?;
     Ok(Json(KnownGenerations { host: api.host.clone(), known }))
 }
 
 /// Collects the facts anew for each request: requests are rare.
-async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
+pub(super) async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
     let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, most_waiting: 0, reply }).await?.name;
     let facts = beside(|| crate::facts::collect(std::path::Path::new("/"))).await;
     let facts = facts.map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("facts can't be read: {e}"), ""))?;
     Ok(Json(FactsOf { host, facts }))
 }
 
-async fn cob(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<CobStatus>, Refusal> {
-    let id = cob_id(&id)?;
+pub(super) async fn cob(State(api): State<Api>, CobPath(id): CobPath) -> Result<Json<CobStatus>, Refusal> {
     let found = api.ask(|reply| Ask::Cob { id: id.clone(), reply }).await?;
     found.map(Json).ok_or_else(|| no_cob(&id))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct HistoryQuery {
+pub(super) struct HistoryQuery {
+    /// The first position: the last `seq` of the page before, whose known entries come again.
     #[serde(default)]
     since: u64,
+    /// Only entries about this change object.
+    #[schemars(with = "Option<CobId>")]
     cob: Option<String>,
+    /// The most entries of the page, at most 10,000; 1,000 if absent. Fewer entries are the end.
     limit: Option<usize>,
+    /// The newest entries, the oldest first.
     #[serde(default)]
     newest: bool,
 }
 
-async fn history(
+impl QueryWords for HistoryQuery {
+    const KNOWN: &'static str = "known are `since`, `cob`, `limit` and `newest`, each once";
+}
+
+pub(super) async fn history(
     State(api): State<Api>,
-    query: Result<Query<HistoryQuery>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|e| {
-        Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `since`, `cob`, `limit` and `newest`, each once")
-    })?;
+    Words(query): Words<HistoryQuery>,
+) -> Result<Lines<HistoryEntry>, Refusal> {
     let limit = query.limit.unwrap_or(HISTORY).min(MAX_HISTORY);
     let cob = query.cob.as_deref().map(cob_id).transpose()?;
     let mut entries =
         api.ask(|reply| Ask::History { since: query.since, cob, limit, newest: query.newest, reply }).await??;
     entries.truncate(limit);
-    let mut lines = Vec::new();
-    for entry in &entries {
-        serde_json::to_writer(&mut lines, entry)
-            .map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("an entry can't be written: {e}"), ""))?;
-        lines.push(b'\n');
-    }
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
+    Lines::of(&entries)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct OutcomeQuery {
+pub(super) struct OutcomeQuery {
+    /// The generation of the switch.
     to: u64,
 }
 
-async fn outcome(
+impl QueryWords for OutcomeQuery {
+    const KNOWN: &'static str = "known is `to`, a generation's number";
+}
+
+pub(super) async fn outcome(
     State(api): State<Api>,
-    query: Result<Query<OutcomeQuery>, QueryRejection>,
+    Words(OutcomeQuery { to }): Words<OutcomeQuery>,
 ) -> Result<Json<OutcomeOf>, Refusal> {
-    let Query(OutcomeQuery { to }) =
-        query.map_err(|e| Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `to`, a generation's number"))?;
     let found = api.ask(|reply| Ask::Outcome { to: GenerationNumber(to), reply }).await?;
     found.map(Json).ok_or_else(|| {
         Refusal::new(
@@ -187,8 +143,7 @@ async fn outcome(
     })
 }
 
-async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refusal> {
-    let id = cob_id(&id)?;
+pub(super) async fn output(State(api): State<Api>, CobPath(id): CobPath) -> Result<Text, Refusal> {
     let text = api.ask(|reply| Ask::Output { cob: id.clone(), reply }).await?.ok_or_else(|| {
         Refusal::new(
             RefusalKind::NotFound,
@@ -196,59 +151,68 @@ async fn output(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
             "output is kept of the last action or check that ran as a process",
         )
     })?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+    Ok(Text(text))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LogsWords {
+pub(super) struct LogsWords {
+    /// The most lines, counted from the end.
     #[serde(default = "some_lines")]
+    #[schemars(range(min = 1, max = 10_000))]
     lines: usize,
+    /// Only output after this place: `next` of an earlier answer.
     after: Option<String>,
+    /// The output of the previous run.
     #[serde(default)]
     previous: bool,
+}
+
+impl QueryWords for LogsWords {
+    const KNOWN: &'static str = "known are `lines`, `after` and `previous`";
 }
 
 fn some_lines() -> usize {
     100
 }
 
-async fn logs(
+pub(super) async fn logs(
     State(api): State<Api>,
-    Path(id): Path<String>,
-    query: Result<Query<LogsWords>, QueryRejection>,
+    CobPath(id): CobPath,
+    Words(LogsWords { lines, after, previous }): Words<LogsWords>,
 ) -> Result<Json<LogsAnswer>, Refusal> {
-    let wrong = |what: String| Refusal::new(RefusalKind::Invalid, what, "known are `lines`, `after` and `previous`");
-    let Query(LogsWords { lines, after, previous }) = query.map_err(|e| wrong(e.body_text()))?;
     if !(1..=LogsQuery::MAX_LINES).contains(&lines) {
-        return Err(wrong(format!("`lines` is from 1 to {}", LogsQuery::MAX_LINES)));
+        let what = format!("`lines` is from 1 to {}", LogsQuery::MAX_LINES);
+        return Err(Refusal::new(RefusalKind::Invalid, what, LogsWords::KNOWN));
     }
-    Ok(Json(api.logs(cob_id(&id)?, LogsQuery { lines, after, previous }).await?))
+    Ok(Json(api.logs(id, LogsQuery { lines, after, previous }).await?))
 }
 
-async fn check(
+pub(super) async fn check(
     State(api): State<Api>,
     Extension(author): Extension<Who>,
-    request: Request,
+    Ordered(Check { cobs, who }): Ordered<Check>,
 ) -> Result<Json<CheckRound>, Refusal> {
-    let Check { cobs, who } = body(&api, request).await?;
     tracing::info!(who = author.author(who.as_deref()), cobs = cobs.len(), "a round of checks is asked for");
     let round = api.ask(|reply| Ask::Check { cobs, reply }).await??;
     standing_of_round(&api, round).await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RoundQuery {
+pub(super) struct RoundQuery {
+    /// The number of the round, as `POST /v1/check` answered; the last 8 rounds are known.
     round: u64,
 }
 
-async fn check_round(
+impl QueryWords for RoundQuery {
+    const KNOWN: &'static str = "known is `round`, a round's number";
+}
+
+pub(super) async fn check_round(
     State(api): State<Api>,
-    query: Result<Query<RoundQuery>, QueryRejection>,
+    Words(RoundQuery { round }): Words<RoundQuery>,
 ) -> Result<Json<CheckRound>, Refusal> {
-    let Query(RoundQuery { round }) =
-        query.map_err(|e| Refusal::new(RefusalKind::Invalid, e.body_text(), "known is `round`, a round's number"))?;
     standing_of_round(&api, round).await
 }
 
@@ -268,24 +232,26 @@ async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Re
     Ok(Json(told))
 }
 
-#[derive(Debug, Deserialize)]
-struct EventsQuery {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct EventsQuery {
+    /// Each event has the status with these change objects.
     status: Option<StatusOf>,
+    /// The most listed change objects that only wait, if not all are listed.
     waiting: Option<usize>,
+}
+
+impl QueryWords for EventsQuery {
+    const KNOWN: &'static str = "known are `status`, which is `all` or `restless`, and `waiting`, a number";
 }
 
 /// Sends an event at once, and another after each change; changes close together share an event ([`super::pace`]). On
 /// request, an event contains the status: a client that watches many hosts would otherwise ask each host after every
 /// event, each time with a new connection.
-async fn events(
+pub(super) async fn events(
     State(api): State<Api>,
     Extension(long_lived): Extension<LongLived>,
-    query: Result<Query<EventsQuery>, QueryRejection>,
-) -> Result<impl IntoResponse, Refusal> {
-    let Query(EventsQuery { status: of, waiting }) = query.map_err(|e| {
-        let hint = "known are `status`, which is `all` or `restless`, and `waiting`, a number";
-        Refusal::new(RefusalKind::Invalid, e.body_text(), hint)
-    })?;
+    Words(EventsQuery { status: of, waiting }): Words<EventsQuery>,
+) -> Result<Events<Change>, Refusal> {
     let most_waiting = waiting.unwrap_or(usize::MAX);
     let Ok(place) = api.watchers.clone().try_acquire_owned() else {
         return Err(Refusal::new(
@@ -316,26 +282,12 @@ async fn events(
             }
             None => None,
         };
-        let event = Event::default().event("change").json_data(Change { change, status }).ok()?;
-        Some((Ok::<_, Infallible>(event), (changes, stands, api, place, false)))
+        Some((Change { change, status }, (changes, stands, api, place, false)))
     });
-    Ok(Sse::new(changes).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    Ok(Events::of("change", changes, KEEP_ALIVE))
 }
 
-/// The route of an order, which becomes this command of the loop.
-fn order<T: Order>(command: fn(T) -> Command) -> Router<Api> {
-    let answer = async move |State(api): State<Api>, Extension(author): Extension<Who>, request: Request| {
-        let mut order: T = body(&api, request).await?;
-        if let Some((what, hint)) = order.contradiction() {
-            return Err(Refusal::new(RefusalKind::Invalid, what, hint));
-        }
-        let who = author.author(order.who().take().as_deref());
-        Ok::<Json<Done>, Refusal>(Json(api.order(command(order), who).await?))
-    };
-    Router::new().route(T::PATH, post(answer))
-}
-
-async fn unknown_path(uri: Uri) -> Refusal {
+pub(super) async fn unknown_path(uri: Uri) -> Refusal {
     Refusal::new(
         RefusalKind::NotFound,
         format!("there is no path {:?}", uri.path()),
@@ -343,7 +295,7 @@ async fn unknown_path(uri: Uri) -> Refusal {
     )
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Refusal {
     Refusal::new(
         RefusalKind::Method,
         format!("{:?} does not know the method {method}", uri.path()),
@@ -354,14 +306,9 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 /// Reads and parses a body within its limits. An empty body counts as `{}`.
 ///
 /// A body may arrive slowly: when it is complete, the right of its author to give orders is checked again.
-pub(super) async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Refusal> {
-    body_of(api, request, MAX_BODY).await
-}
-
-/// Like [`body`], with a given size limit in bytes.
-pub(super) async fn body_of<T: DeserializeOwned>(api: &Api, request: Request, most: usize) -> Result<T, Refusal> {
+pub(super) async fn body<T: Order>(api: &Api, request: Request) -> Result<T, Refusal> {
     let standing = request.extensions().get::<Standing>().cloned();
-    let bytes = tokio::time::timeout(BODY, collect(request.into_body(), most)).await.map_err(|_| {
+    let bytes = tokio::time::timeout(BODY, collect(request.into_body(), T::MOST_BYTES)).await.map_err(|_| {
         Refusal::new(RefusalKind::Invalid, format!("the body did not arrive within {} s", BODY.as_secs()), "")
     })??;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };

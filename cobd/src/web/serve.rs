@@ -22,9 +22,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use super::api::{Api, Caller};
-use super::routes::router;
 use super::slots::Place;
 use super::standing::Standing;
+use super::table::router;
 use crate::peer::HttpStream;
 
 /// The longest time until the head of a request has arrived.

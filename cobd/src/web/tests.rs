@@ -175,7 +175,15 @@ pub(super) fn posted(path: &str, host: &str, content_type: &str, body: &str) -> 
     )
 }
 
-pub(super) async fn exchange(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> (u16, String) {
+pub(super) async fn exchange(stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> (u16, String) {
+    let answer = whole(stream, request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+/// Sends a request; returns the answer with its head.
+async fn whole(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> String {
     let talk = async {
         // The answer may arrive, and the connection end, before all is written.
         let _ = stream.write_all(request.as_bytes()).await;
@@ -183,10 +191,7 @@ pub(super) async fn exchange(mut stream: impl AsyncReadExt + AsyncWriteExt + Unp
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).expect("text")
     };
-    let answer = tokio::time::timeout(SOON, talk).await.expect("an answer in time");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
-    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
-    (status, body.to_owned())
+    tokio::time::timeout(SOON, talk).await.expect("an answer in time")
 }
 
 /// Sends a request over TCP to a server that hands its connections over.
@@ -242,6 +247,47 @@ async fn what_is_not_there_is_told_with_a_hint() {
         let (found, body) = served.get(path).await;
         assert!(found == code && body.contains(word) && body.contains("\"hint\":"), "{path}: {found} {body}");
     }
+}
+
+/// Every refusal is JSON with `error` and `hint`; a refused method names the right one.
+#[tokio::test]
+async fn every_refusal_has_one_form() {
+    let served = Served::new().await;
+    let (get, post) = (|path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"), "application/json");
+    let long = format!("{{\"who\":\"{}\"}}", "x".repeat(70_000));
+    for (request, code, head) in [
+        (get("/"), 404, ""),
+        (get("/v1/nothing"), 404, ""),
+        (get("/v1/cobs/"), 404, ""),
+        (get("/v1/cobs/n1/%ff"), 400, ""),
+        (get("/v1/cobs/n1%2Fx"), 404, ""),
+        (get("/v1/run/%ff"), 400, ""),
+        (get("/v1/run/12"), 400, ""),
+        (get("/v1/status?waiting=%ff"), 400, ""),
+        (get("/v1/history?limit=99999999999999999999"), 400, ""),
+        (get("/v1/pause"), 405, "allow: POST"),
+        ("DELETE /v1/status HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(), 405, "allow: GET,HEAD"),
+        (posted("/v1/check", "x", post, "{\"cobs\":1}"), 400, ""),
+        (posted("/v1/pause", "x", post, "nonsense"), 400, ""),
+        (posted("/v1/pause", "x", post, &long), 413, ""),
+        (posted("/v1/pause", "x", "text/plain", "{}"), 415, ""),
+        (posted("/v1/prepare", "x", post, "{\"generation\":9}"), 404, ""),
+    ] {
+        let stream = UnixStream::connect(served.socket()).await.expect("connects");
+        let answer = whole(stream, &request).await;
+        let (found, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let line: String = request.chars().take(60).collect();
+        assert!(found.starts_with(&format!("HTTP/1.1 {code}")), "{line}: {found}");
+        assert!(found.contains("content-type: application/json") && found.contains(head), "{line}: {found}");
+        let told: cob_types::api::RefusalBody = serde_json::from_str(body).expect(&line);
+        assert!(!told.error.is_empty(), "{line}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn the_description_is_served() {
+    let (code, body) = Served::new().await.get("/v1/openapi.json").await;
+    assert_eq!((code, body.as_str()), (200, super::openapi()));
 }
 
 #[tokio::test]

@@ -1,0 +1,209 @@
+//! The description of the API in OpenAPI 3.1, from the [table](super::table).
+//!
+//! `docs/openapi.json` is the committed copy. `UPDATE=1 cargo test -p cobd --lib openapi` writes it.
+
+use std::sync::LazyLock;
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use cob_types::api::{MEANT_FOR, RefusalBody};
+use serde_json::{Map, Value, json};
+
+use super::described::{Answer, Operation, Schemas};
+use super::refusal::{Refusal, RefusalKind};
+use super::table::{Route, Verb, table};
+
+/// The rules that hold for every route.
+const ABOUT: &str = "\
+The API of a COB daemon. Each daemon answers for its own host. docs/api.md explains roles, streams and orders.
+
+Paths and fields are only added: ignore unknown fields, and unknown words of a list of words. Times are nanoseconds since \
+1970 by the host's clock.
+
+A request that needs a right proves a key or a token over TLS, or comes through the Unix socket. The role stands in \
+`x-cob-role`. Every refusal has a JSON object with `error`, `hint` and, for programs, `code`. Only bytes that are not HTTP, \
+and a head of more than 16 KiB, are refused without a body.
+
+Pages: the history has `since` and `limit`. Streams: `x-cob-item` is the schema of an event or of a line.";
+
+/// The refusals of every route.
+const ALWAYS: [RefusalKind; 6] = [
+    RefusalKind::Invalid,
+    RefusalKind::Unauthorized,
+    RefusalKind::Forbidden,
+    RefusalKind::Conflict,
+    RefusalKind::TooMany,
+    RefusalKind::Unavailable,
+];
+
+/// The refusals of every order besides.
+const OF_ORDERS: [RefusalKind; 2] = [RefusalKind::TooLong, RefusalKind::NotJson];
+
+/// The description, as text.
+static TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
+
+/// The description, as text.
+#[must_use]
+pub fn text() -> &'static str {
+    &TEXT
+}
+
+pub(super) async fn answer() -> Result<Document, Refusal> {
+    Ok(Document)
+}
+
+/// The description as an answer.
+#[derive(Debug)]
+pub(super) struct Document;
+
+impl IntoResponse for Document {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], text()).into_response()
+    }
+}
+
+impl Answer for Document {
+    fn describe(_: &mut Schemas) -> Value {
+        json!({"application/json": {"schema": {"type": "object", "description": "OpenAPI 3.1"}}})
+    }
+}
+
+fn document() -> Value {
+    let mut document = assembled();
+    in_lines(&mut document);
+    document
+}
+
+/// Comments of the code have line ends in their sentences.
+fn in_lines(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(text)) = fields.get_mut("description") {
+                *text = text.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+            }
+            fields.values_mut().for_each(in_lines);
+        }
+        Value::Array(items) => items.iter_mut().for_each(in_lines),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn assembled() -> Value {
+    let mut schemas = Schemas::new();
+    let mut paths = Map::new();
+    for route in table() {
+        let path = paths.entry(route.path.replace("{*", "{")).or_insert_with(|| json!({}));
+        path[route.verb.word()] = operation(&route, &mut schemas);
+    }
+    let refusal = json!({"application/json": {"schema": schemas.answered::<RefusalBody>()}});
+    let response =
+        |kind: RefusalKind| (format!("{kind:?}"), json!({"description": kind.meaning(), "content": refusal}));
+    let responses: Map<String, Value> = RefusalKind::ALL.into_iter().map(response).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "COB daemon",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
+            "description": ABOUT,
+        },
+        "servers": [{"url": "http://localhost", "description": "The Unix socket, or the port of a daemon."}],
+        "tags": [
+            {"name": "questions", "description": "GET: nothing changes."},
+            {"name": "orders", "description": "POST: durable when answered; a repetition has no effect."},
+        ],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.all(),
+            "responses": responses,
+            "parameters": {MEANT_FOR: {
+                "in": "header",
+                "name": MEANT_FOR,
+                "required": false,
+                "description": "The intended host: the daemon of another host refuses the request.",
+                "schema": {"type": "string"},
+            }},
+            "securitySchemes": {
+                "key": {"type": "mutualTLS", "description": "The key of an operator, over TLS 1.3."},
+                "token": {"type": "http", "scheme": "bearer", "description": "The token of an operator, over TLS 1.3."},
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let Operation { parameters, body, answer } = (route.handler.describe)(schemas);
+    let (tag, more) = match route.verb {
+        Verb::Get => ("questions", &[][..]),
+        Verb::Post => ("orders", &OF_ORDERS[..]),
+    };
+    let refusals = ALWAYS.iter().chain(more).chain(route.refusals);
+    let refused = refusals.map(|kind| {
+        let answer = json!({"$ref": format!("#/components/responses/{kind:?}")});
+        (kind.status().as_str().to_owned(), answer)
+    });
+    let mut responses: Map<String, Value> = refused.collect();
+    responses.insert("200".to_owned(), json!({"description": "The answer.", "content": answer}));
+    let meant_for = json!({"$ref": format!("#/components/parameters/{MEANT_FOR}")});
+    let words = route.path.trim_start_matches("/v1/").split(['/', '.', '-']).filter(|word| !word.starts_with('{'));
+    let id = words.fold(route.verb.word().to_owned(), |id, word| format!("{id}_{word}"));
+    let role = route.role.to_string();
+    let mut operation = json!({
+        "operationId": id,
+        "summary": route.summary,
+        "tags": [tag],
+        "x-cob-role": role,
+        "security": [{"key": [role]}, {"token": [role]}, {}],
+        "parameters": parameters.into_iter().chain([meant_for]).collect::<Vec<_>>(),
+        "responses": responses,
+    });
+    if let Some(body) = body {
+        operation["requestBody"] = body;
+    }
+    operation
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_committed_description_is_the_tables() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, text()).expect("written");
+        }
+        let committed = std::fs::read_to_string(&path).expect("docs/openapi.json");
+        let committed: Value = serde_json::from_str(&committed).expect("JSON");
+        assert!(committed == document(), "run `UPDATE=1 cargo test -p cobd --lib openapi`, and read the difference");
+    }
+
+    #[test]
+    fn every_operation_is_complete() {
+        let document = document();
+        let mut ids = std::collections::BTreeSet::new();
+        for (path, operations) in document["paths"].as_object().expect("paths") {
+            for (verb, operation) in operations.as_object().expect("operations") {
+                assert!(ids.insert(operation["operationId"].to_string()), "{path}: the id is used twice");
+                let summary = operation["summary"].as_str().expect("a summary");
+                assert!(summary.ends_with('.') && summary.len() < 140, "{verb} {path}: {summary:?}");
+                let in_path = path.matches('{').count();
+                let parameters = operation["parameters"].as_array().expect("parameters");
+                assert_eq!(parameters.iter().filter(|p| p["in"] == "path").count(), in_path, "{path}");
+                let described =
+                    |p: &Value| p.get("$ref").is_some() || p["description"].as_str().is_some_and(|d| !d.is_empty());
+                let typed = |p: &Value| p.get("schema").is_none_or(|schema| !schema.to_string().contains("null"));
+                assert!(parameters.iter().all(typed), "{verb} {path}: {parameters:?}");
+                assert!(parameters.iter().all(described), "{verb} {path}: {parameters:?}");
+                assert_eq!(operation.get("requestBody").is_some(), verb == "post", "{verb} {path}");
+            }
+        }
+        let text = text();
+        let schemas = document["components"]["schemas"].as_object().expect("schemas");
+        for target in text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(schemas.contains_key(target), "{target}");
+        }
+    }
+}
