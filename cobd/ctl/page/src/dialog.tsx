@@ -92,16 +92,32 @@ function questionOf(order: Order): Question {
   }
 }
 
-export function OrderDialog() {
-  const order = proposal.value;
-  return order ? <Ask key={JSON.stringify(order)} order={order} /> : null;
+/** The question for several decisions of conflicts. */
+function questionOfMany(orders: Order[]): Question {
+  const question = questionOf(orders[0]!);
+  const objects = count(orders.length, "object");
+  const keepsModel = orders.some((order) => order.order === "resolve" && order.keep === "model");
+  return {
+    title: `${question.title} in ${objects}`,
+    explain: keepsModel
+      ? `In all files in conflict of ${objects} the conflicting lines become the lines of the model. Other edits of users stay. The stores keep the replaced lines.`
+      : `In all files in conflict of ${objects} the conflicting lines stay as they are on the hosts.`,
+    ...(keepsModel ? { typed: String(orders.length) } : {}),
+    button: question.button,
+  };
 }
 
-function Ask({ order }: { order: Order }) {
+export function OrderDialog() {
+  const orders = proposal.value;
+  const first = orders?.[0];
+  return orders && first ? <Ask key={JSON.stringify(orders)} order={first} orders={orders} /> : null;
+}
+
+function Ask({ order, orders }: { order: Order; orders: Order[] }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [typed, setTyped] = useState("");
   const [busy, setBusy] = useState(false);
-  const question = questionOf(order);
+  const question = orders.length > 1 ? questionOfMany(orders) : questionOf(order);
   const ready = question.typed === undefined || typed.trim() === question.typed;
   useEffect(() => {
     dialog.current?.showModal();
@@ -111,7 +127,7 @@ function Ask({ order }: { order: Order }) {
     event.preventDefault();
     if (!ready || busy) return;
     setBusy(true);
-    await carryOut(order);
+    for (const one of orders) if (!(await carryOut(one))) break;
     close();
   };
   return (
@@ -136,7 +152,10 @@ function Ask({ order }: { order: Order }) {
           </label>
         )}
         <footer>
-          <code class="muted grow">{wordsOf(order)}</code>
+          <code class="muted grow">
+            {wordsOf(order)}
+            {orders.length > 1 && ` and ${orders.length - 1} more`}
+          </code>
           <button type="button" onClick={() => dialog.current?.close()}>
             Close
           </button>

@@ -2,7 +2,8 @@
 import { signal } from "@preact/signals";
 import { give, Refusal, type Order } from "./api";
 
-export const proposal = signal<Order | null>(null);
+/** The orders that wait for an answer: usually one; several of the same sort are given one after the other. */
+export const proposal = signal<Order[] | null>(null);
 export const drawer = signal(false);
 /** The last refusal of an order. */
 export const refused = signal<{ words: string; hint: string } | null>(null);
@@ -10,7 +11,7 @@ export const refused = signal<{ words: string; hint: string } | null>(null);
 /** Orders that change no service by themselves are given at once; the others are shown first. */
 export function propose(order: Order): void {
   if (order.order === "retry" || order.order === "check") void carryOut(order);
-  else proposal.value = order;
+  else proposal.value = [order];
 }
 
 export async function carryOut(order: Order): Promise<boolean> {

@@ -1,6 +1,6 @@
 // Drift and conflicts of all hosts: differences and decisions.
 import { useState } from "preact/hooks";
-import { carryOut } from "../proposal";
+import { proposal } from "../proposal";
 import { Hunks } from "../hunks";
 import { useAsk } from "../load";
 import { CobLink, Empty, Loading, Mark, Since, StateWords, Trouble } from "../parts";
@@ -23,7 +23,6 @@ export function DriftView() {
   tick.value;
   const objects = table.value;
   const [chosen, setChosen] = useState<Set<string>>(new Set());
-  const [busy, setBusy] = useState(false);
   const [shown, setShown] = useState(100);
   if (!objects) return null;
   const conflicts: number[] = [];
@@ -38,11 +37,9 @@ export function DriftView() {
     if (!next.delete(id)) next.add(id);
     setChosen(next);
   };
-  const decide = async (keep: "model" | "host") => {
-    setBusy(true);
-    for (const id of chosen) if (!(await carryOut({ order: "resolve", cob: id, keep }))) break;
+  const decide = (keep: "model" | "host") => {
+    proposal.value = [...chosen].map((cob) => ({ order: "resolve", cob, keep }));
     setChosen(new Set());
-    setBusy(false);
   };
   const all = conflicts.map((index) => objects.ids[index]!);
   return (
@@ -65,11 +62,11 @@ export function DriftView() {
               >
                 {chosen.size === all.length ? "Choose none" : "Choose all"}
               </button>
-              <button type="button" class="small" disabled={chosen.size === 0 || busy} onClick={() => void decide("model")}>
-                Keep the model's lines of {chosen.size}
+              <button type="button" class="small" disabled={chosen.size === 0} onClick={() => decide("model")}>
+                Keep the model's lines of {chosen.size}…
               </button>
-              <button type="button" class="small" disabled={chosen.size === 0 || busy} onClick={() => void decide("host")}>
-                Keep the host's lines of {chosen.size}
+              <button type="button" class="small" disabled={chosen.size === 0} onClick={() => decide("host")}>
+                Keep the host's lines of {chosen.size}…
               </button>
             </span>
           </header>
