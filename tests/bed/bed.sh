@@ -9,12 +9,15 @@
 #   bed.sh [--name NAME] partition 'A B|C' A and B can't reach C, nor C them
 #   bed.sh [--name NAME] power-off HOST    at once, as a pulled plug: every process in it is killed
 #   bed.sh [--name NAME] power-on HOST     boots it again, from the same disk
+#   bed.sh [--name NAME] save HOST         keeps the disk of a host that is off, for `restore`
+#   bed.sh [--name NAME] restore HOST      gives a host that is off the kept disk again
 #   bed.sh [--name NAME] state [HOST]      `HOST running|degraded|starting|...|off`, a line each
 #   bed.sh check                           says why it can't work here, and fails
 #
 # A host is a systemd-nspawn container with a network namespace of its own on a bridge that lies in a
 # namespace, too: nothing touches the machine's network, and hosts have no way out. Its disk is an
-# overlay over the machine's own root, so nothing has to be installed or unpacked. Needs root and the
+# overlay over the machine's own root, so nothing has to be installed or unpacked. The clock is the machine's: no host
+# may set it. Needs root and the
 # packages systemd systemd-sysv systemd-container dbus nftables iproute2 iputils-ping procps.
 #
 # Beds with different names know nothing of each other. What a power failure does to writes that were
@@ -199,7 +202,8 @@ start_host() {
         while :; do
             result=0
             systemd-nspawn --quiet --boot --directory="$3/tree" --machine="$1-$2" --hostname="$2" --register=no \
-                --keep-unit --network-namespace-path="/run/netns/$1-$2" --capability=all --resolv-conf=off \
+                --keep-unit --network-namespace-path="/run/netns/$1-$2" --capability=all \
+                --drop-capability=CAP_SYS_TIME --resolv-conf=off \
                 --timezone=off --link-journal=no --console=pipe || result=$?
             # It asks to be started again.
             [ $result = 133 ] || exit $result
@@ -260,6 +264,26 @@ power_off() {
     done
     echo "bed.sh: $host can't be ended: process $keeper" >&2
     return 1
+}
+
+do_save() {
+    local disk
+    disk=$(disk_of "$1")
+    ! keeper_of "$1" >/dev/null || die "$1 is on"
+    ! mountpoint -q "$disk/tree" || umount "$disk/tree"
+    rm -rf "$disk/saved"
+    cp -a "$disk/upper" "$disk/saved"
+}
+
+do_restore() {
+    local disk
+    disk=$(disk_of "$1")
+    ! keeper_of "$1" >/dev/null || die "$1 is on"
+    [ -d "$disk/saved" ] || die "no disk of $1 is saved"
+    ! mountpoint -q "$disk/tree" || umount "$disk/tree"
+    rm -rf "$disk/upper" "$disk/work"
+    mkdir "$disk/work"
+    cp -a "$disk/saved" "$disk/upper"
 }
 
 do_up() {
@@ -366,6 +390,14 @@ power-on)
     ! keeper_of "$1" >/dev/null || die "$1 is on"
     start_host "$1"
     wait_up "$1"
+    ;;
+save)
+    known "${1:-}"
+    do_save "$1"
+    ;;
+restore)
+    known "${1:-}"
+    do_restore "$1"
     ;;
 state)
     [ $# = 0 ] || known "$1"
