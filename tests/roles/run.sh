@@ -83,7 +83,7 @@ listing_of() {
         systemctl list-unit-files --plain --no-legend | grep -v -e "^cobd" | awk "{ print \$1, \$2 }"
         systemctl list-units --all --plain --no-legend --type service,timer,socket,path,mount,swap |
             awk "\$3 != \"inactive\" { print \$1, \$2, \$3 }" |
-            grep -v -e "^cobd" -e "^systemd-.*clean" -e "^user" -e "^proc-sys-net"
+            grep -v -e "^cobd" -e "^systemd-.*clean" -e "^user" -e "^proc-sys"
         findmnt -rno TARGET,FSTYPE,OPTIONS | grep -v -e "^/proc" -e "^/sys" -e "^/run" -e "^/dev" -e "^/ "
         cat /proc/swaps | wc -l; hostname; locale 2>/dev/null
         for key in ip_forward tcp_syncookies conf/all/accept_redirects conf/all/rp_filter conf/all/log_martians \
@@ -92,9 +92,11 @@ listing_of() {
         done'
 }
 
-# What does not survive a boot: the right to set parameters of the own network.
+# What does not survive a boot: the right to set the own name and parameters of the own network.
 make_ready() {
-    on "$1" sh -c 'mount --bind /proc/sys/net/ipv4 /proc/sys/net/ipv4 && mount -o remount,bind,rw /proc/sys/net/ipv4'
+    on "$1" sh -c 'for own in net/ipv4 kernel/hostname; do
+        mount --bind /proc/sys/$own /proc/sys/$own && mount -o remount,bind,rw /proc/sys/$own
+    done'
 }
 fresh_h2() {
     bed power-off h2
