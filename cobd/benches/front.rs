@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 use cob_trust::SecretKey;
 use cob_trust::tls::{self, HTTP, Identity};
 use cob_types::{HostName, Incarnation};
-use cobd::peer::{
-    Limits, LinkConfig, LinkEvent, Links, PendingLimits, Protection, Rate, Roster, RosterHost, Transport,
-};
+use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, PendingLimits, Protection, Rate, Roster, RosterHost};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -246,7 +244,7 @@ fn links() {
 /// The errors of the links that are down, with counts.
 fn errors(others: &[Links]) -> String {
     let mut all: BTreeMap<String, usize> = BTreeMap::new();
-    let down = others.iter().flat_map(Transport::status).filter(|peer| !peer.up);
+    let down = others.iter().flat_map(Links::status).filter(|peer| !peer.up);
     down.for_each(|peer| *all.entry(peer.error.unwrap_or_default()).or_default() += 1);
     format!("{all:#?}")
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use cob_trust::SecretKey;
 use cob_trust::tls::Identity;
 use cob_types::{HostName, Incarnation};
-use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost, Transport};
+use cobd::peer::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use tempfile::TempDir;

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use cob_trust::SecretKey;
 use cob_trust::tls::{self, HTTP, Identity};
 use cob_types::{HostName, Incarnation};
-use cobd::peer::{
-    HttpStream, Limits, LinkConfig, LinkEvent, Links, PendingLimits, Protection, Roster, RosterHost, Transport,
-};
+use cobd::peer::{HttpStream, Limits, LinkConfig, LinkEvent, Links, PendingLimits, Protection, Roster, RosterHost};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

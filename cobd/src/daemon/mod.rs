@@ -67,7 +67,7 @@ use crate::config::Config;
 use crate::generations::{FetchError, Generations, Wanted};
 use crate::journal::JournalError;
 use crate::kinds::{self, JobEnd, JobEnded, Kinds};
-use crate::peer::{LinkEvent, Transport as _};
+use crate::peer::LinkEvent;
 use crate::run::JobId;
 use crate::web::Refusal;
 

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::rate_limits::RateLimits;
 use crate::identity::Keys;
-use crate::peer::{Links, Protection, Quiet, Reason, Refusals, Roster, Topic, Transport as _};
+use crate::peer::{Links, Protection, Quiet, Reason, Refusals, Roster, Topic};
 
 /// The interval of attempts to listen at an address that could not be bound.
 const LISTEN_AGAIN: Span = Span::secs(1);

@@ -14,7 +14,6 @@ use super::prechecks::Seen;
 use super::{BUSY_EVERY, Daemon, RunError, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{CheckOutcome, Context, Import, JobEnd, JobEnded, Outcome, TransitionAttempt};
-use crate::peer::Transport as _;
 
 /// The number of generations kept on this host's disk.
 const KEEP_GENERATIONS: usize = 10;

@@ -35,7 +35,6 @@ use super::route::Route;
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{JobEnd, JobEnded, JobHandle};
-use crate::peer::Transport as _;
 use crate::run::JobId;
 use crate::web::RefusalKind;
 

@@ -9,7 +9,6 @@ use cob_types::{CobId, GenerationNumber};
 use tracing::warn;
 
 use super::Daemon;
-use crate::peer::Transport as _;
 use crate::web::{Access, WatchedStatus};
 
 impl Daemon {

@@ -21,6 +21,8 @@ mod file;
 pub mod index;
 
 mod lock;
+#[cfg(test)]
+#[path = "memory_test.rs"]
 mod memory;
 mod past;
 mod record;
@@ -28,14 +30,15 @@ mod record;
 pub use error::JournalError;
 pub use file::{FileJournal, Keep, Opened, TornTail};
 pub use lock::FolderLock;
-pub use memory::{MemoryDisk, MemoryJournal};
+#[cfg(test)]
+pub(crate) use memory::{MemoryDisk, MemoryJournal};
 pub use past::Past;
 pub use record::{Entry, MAX_PAYLOAD, What};
 
 /// Writes a snapshot.
 pub type WriteSnapshot<'a> = dyn FnMut(&mut dyn std::io::Write) -> std::io::Result<()> + 'a;
 
-/// The journal as the daemon uses it; implemented by [`FileJournal`] and by the journal in memory.
+/// The journal as the daemon uses it; implemented by [`FileJournal`], and in tests by a journal in memory.
 pub trait Journal {
     /// Appends a record; it becomes durable with the next [`Journal::commit`].
     ///

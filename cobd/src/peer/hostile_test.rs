@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::testing::{Lines, TestHost, dealer_handshake, host, life, quick, talk, within, zmtp};
-use super::{Limits, LinkEvent, PendingLimits, Transport};
+use super::{Limits, LinkEvent, PendingLimits};
 
 /// A connection that speaks ZMTP by hand.
 struct Raw(TcpStream);

@@ -31,7 +31,6 @@ use super::roster::Roster;
 use super::session::Session;
 use super::socket_dir::SocketDir;
 use super::task::Owned;
-use super::transport::Transport;
 
 /// The links of a daemon, over TCP. Dropping it closes all links.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ struct PeerEntry {
 }
 
 impl Links {
-    /// Starts to listen. Links come up once [`Transport::roster`] has named the hosts.
+    /// Starts to listen. Links come up once [`Links::roster`] has named the hosts.
     ///
     /// # Errors
     /// [`LinkError`] if the address is not a loopback address and there are no identities, or if the port or the folder
@@ -129,8 +128,10 @@ async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-impl Transport for Links {
-    fn roster(&mut self, roster: Roster) {
+impl Links {
+    /// Sets the hosts, their addresses and their keys. Links to other hosts, or with other keys, are closed; this host
+    /// itself is ignored.
+    pub fn roster(&mut self, roster: Roster) {
         let shared = &self.shared;
         // First of all: from now on only hosts of this roster are admitted.
         shared.set_gate(Gate::new(&roster));
@@ -149,7 +150,9 @@ impl Transport for Links {
         self.directory.set(present.map(|(host, kept)| (host.clone(), kept.accepted.clone())).collect());
     }
 
-    fn send(&mut self, host: &HostName, batch: Bytes) {
+    /// Sends a batch: it arrives once and in order, also across closed links, as long as both daemons run. It may be
+    /// dropped when too many batches wait; then [`LinkEvent::Resync`] follows.
+    pub fn send(&mut self, host: &HostName, batch: Bytes) {
         let refused = if batch.len() > MAX_BATCH {
             Some(format!("{} bytes are more than a batch may have ({MAX_BATCH})", batch.len()))
         } else if self.peers.get(host).is_none_or(|kept| !kept.is_present()) {
@@ -172,7 +175,8 @@ impl Transport for Links {
         kept.peer.wake.notify_one();
     }
 
-    fn busy(&mut self, host: &HostName, busy: bool) {
+    /// Sets whether grants or requests connect the two hosts: then a dead host must be noticed soon.
+    pub fn busy(&mut self, host: &HostName, busy: bool) {
         if let Some(kept) = self.peers.get(host)
             && std::mem::replace(&mut kept.peer.lock().busy, busy) != busy
         {
@@ -180,11 +184,15 @@ impl Transport for Links {
         }
     }
 
-    fn status(&self) -> Vec<PeerStatus> {
+    /// Every host of the roster, as `cobctl status` shows it.
+    #[must_use]
+    pub fn status(&self) -> Vec<PeerStatus> {
         self.peers.values().filter(|kept| kept.is_present()).map(|kept| kept.peer.status()).collect()
     }
 
-    fn counters(&self) -> Counters {
+    /// Counters of the links.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         for kept in self.peers.values() {
             sum.add(kept.peer.lock().session.counters());
@@ -192,11 +200,15 @@ impl Transport for Links {
         sum
     }
 
-    fn refused(&self) -> Refused {
+    /// Counters of refusals, by reason.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
         self.shared.refusals.get()
     }
 
-    async fn shutdown(self, limit: Duration) -> Vec<HostName> {
+    /// Ends all links when all sent batches are acknowledged, or at the limit. Returns the hosts with unacknowledged
+    /// batches. Batches that still arrive are not passed on.
+    pub async fn shutdown(self, limit: Duration) -> Vec<HostName> {
         for kept in self.peers.values() {
             kept.peer.lock().stopping = true;
             kept.peer.wake.notify_one();

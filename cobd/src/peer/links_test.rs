@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::testing::{Cut, Lines, Proxy, TestHost, host, life, quick, talk, two, within};
-use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Protection, Transport};
+use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Protection};
 
 /// Either of two hosts that send each other numbered batches.
 struct Talker {

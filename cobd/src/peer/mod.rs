@@ -1,6 +1,6 @@
 //! Links to other hosts: a link between each two daemons carries the engine's batches.
 //!
-//! The daemon's loop gives batches to a [`Transport`] and reads [`LinkEvent`]s; it never waits for a peer. This module
+//! The daemon's loop gives batches to the [`Links`] and reads [`LinkEvent`]s; it never waits for a peer. This module
 //! does not know the content of a batch.
 //!
 //! ```text
@@ -23,7 +23,6 @@
 mod config;
 mod event;
 mod roster;
-mod transport;
 
 mod admission;
 mod dial;
@@ -45,8 +44,6 @@ mod quiet;
 mod refusals;
 mod task;
 
-pub mod memory;
-
 pub use cob_trust::pending::{PendingLimits, Rate};
 pub use config::{Limits, LinkConfig, LinkError};
 pub use event::{Counters, HttpStream, LinkEvent};
@@ -54,7 +51,6 @@ pub use links::Links;
 pub(crate) use quiet::{Quiet, Topic};
 pub(crate) use refusals::{Reason, Refusals};
 pub use roster::{Protection, Roster, RosterHost};
-pub use transport::Transport;
 
 #[cfg(test)]
 mod hostile_test;

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::task::Owned;
-use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost, Transport};
+use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost};
 
 /// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -18,7 +18,7 @@ use super::testing::{
     Cut, Lines, OPERATOR, Proxy, TestHost, dealer_handshake, host, identity, life, quick, secret, shows, talk,
     two_secure, within, zmtp,
 };
-use super::{HttpStream, Limits, LinkEvent, PendingLimits, Roster, Transport};
+use super::{HttpStream, Limits, LinkEvent, PendingLimits, Roster};
 
 const NOWHERE: &str = "127.0.0.1:9";
 /// The key of the hostile host `0evil`, which is in the roster.

@@ -1,4 +1,4 @@
-//! The journal in memory, for simulations and tests: the same records, the same bytes.
+//! The journal in memory, for tests: the same records, the same bytes.
 //!
 //! A [`MemoryDisk`] outlives the journals that are opened on it, as a disk outlives processes. A test can make it fail
 //! commits and lose uncommitted data.
@@ -13,7 +13,7 @@ use super::{Journal, WriteSnapshot};
 
 /// The data that survives the process.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryDisk(Arc<Mutex<Disk>>);
+pub(crate) struct MemoryDisk(Arc<Mutex<Disk>>);
 
 #[derive(Debug, Default)]
 struct Disk {
@@ -24,7 +24,7 @@ struct Disk {
 
 impl MemoryDisk {
     /// From now on commits fail, or succeed again.
-    pub fn set_full(&self, full: bool) {
+    pub(crate) fn set_full(&self, full: bool) {
         self.get().full = full;
     }
 
@@ -36,7 +36,7 @@ impl MemoryDisk {
 
 /// A journal on a [`MemoryDisk`]. Dropping it without a commit is a crash.
 #[derive(Debug)]
-pub struct MemoryJournal {
+pub(crate) struct MemoryJournal {
     disk: MemoryDisk,
     next: u64,
     uncommitted: Vec<u8>,
@@ -49,7 +49,7 @@ impl MemoryJournal {
     ///
     /// # Errors
     /// [`JournalError::Damaged`], which would be a fault of this module: a memory disk has no torn writes.
-    pub fn open(disk: MemoryDisk) -> Result<(Self, Vec<Entry>), JournalError> {
+    pub(crate) fn open(disk: MemoryDisk) -> Result<(Self, Vec<Entry>), JournalError> {
         let (first, bytes) = {
             let mut disk = disk.get();
             if disk.segments.is_empty() {
