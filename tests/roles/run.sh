@@ -111,7 +111,7 @@ prepare() {
     on $host rm -f /usr/sbin/policy-rc.d
     if [ -n "$debs" ]; then
         tar -C "$debs" -c . | on $host sh -c 'mkdir /var/tmp/debs && tar -C /var/tmp/debs -x && cd /var/tmp/debs &&
-            DEBIAN_FRONTEND=noninteractive dpkg --no-triggers --install ./*.deb &&
+            DEBIAN_FRONTEND=noninteractive dpkg --install ./*.deb &&
             if [ -d repo ]; then mv repo /var/lib/repo; fi && rm -r /var/tmp/debs' \
             >"$out/debs.$host" 2>&1 || { cat "$out/debs.$host" >&2; return 1; }
     fi
