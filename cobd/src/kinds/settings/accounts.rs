@@ -55,21 +55,48 @@ pub(super) fn has_line(host: &Host, file: &str, name: &str) -> Result<bool, Stri
     Ok(host.read(file)?.lines().any(|line| line.split(':').next() == Some(name)))
 }
 
+/// The files that account programs lock.
+const LOCKED: [&str; 6] = ["passwd", "shadow", "group", "gshadow", "subuid", "subgid"];
+
 /// Whether a program was killed while it held a lock file: its number is in the file, and no such process exists. The next
 /// program that locks the file takes the lock over and removes it.
 pub(super) fn has_stale_lock(host: &Host) -> Result<bool, String> {
-    for file in ["passwd", "shadow", "group", "gshadow", "subuid", "subgid"] {
+    for file in LOCKED {
         let Some(text) = host.read_if_there(&format!("/etc/{file}.lock"))? else { continue };
-        let process = text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).parse().ok().and_then(Pid::from_raw);
-        if process.is_none_or(|process| test_kill_process(process).is_err_and(|e| e == Errno::SRCH)) {
+        if is_dead(text.trim_matches(|c: char| c == '\0' || c.is_whitespace())) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Removes the files `/etc/FILE.PID` from which killed programs would have made their locks; nobody else removes them.
+fn remove_litter(host: &Host) -> Result<(), String> {
+    let folder = host.path("/etc");
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let parts = name.to_str().and_then(|name| name.split_once('.'));
+        if parts.is_some_and(|(file, process)| LOCKED.contains(&file) && is_number(process) && is_dead(process)) {
+            std::fs::remove_file(folder.join(&name)).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether there is no process of this number.
+fn is_dead(process: &str) -> bool {
+    let process = process.parse().ok().and_then(Pid::from_raw);
+    process.is_none_or(|process| test_kill_process(process).is_err_and(|e| e == Errno::SRCH))
+}
+
 /// Removes what a killed removal of a group has left in `/etc/gshadow`, by creating and removing a group of that name.
 pub(super) fn remove_traces_of_group(host: &Host, name: &str) -> Result<(), String> {
+    remove_litter(host)?;
     let is_trace = !has_line(host, "/etc/group", name)? && has_line(host, "/etc/gshadow", name)?;
     if !(is_trace || has_stale_lock(host)?) || has_line(host, "/etc/group", name)? {
         return Ok(());
@@ -130,6 +157,7 @@ fn missing(sort: &str, name: &str) -> String {
 
 /// Runs an account program, on the host's own files or on the files below its root folder.
 pub(super) fn run(host: &Host, program: &str, arguments: &[String]) -> Result<(), String> {
+    remove_litter(host)?;
     let mut command = Command::new(program);
     if let Some(root) = host.root() {
         command.arg("--prefix").arg(root);

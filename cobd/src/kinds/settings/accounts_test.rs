@@ -68,9 +68,12 @@ async fn what_a_killed_removal_leaves_goes() {
         let context = bench.context(&setting(kind), &content(host.path(), keys));
         moved(&mut bench, &context, "absent", "present").await;
         // The program has written the first files, and not the others; its locks stay.
-        for (file, line) in
-            [("gshadow", "web:!::\n"), ("subuid", "web:100000:65536\n"), ("gshadow.lock", "2147483647\0")]
-        {
+        for (file, line) in [
+            ("gshadow", "web:!::\n"),
+            ("subuid", "web:100000:65536\n"),
+            ("gshadow.lock", "2147483647\0"),
+            ("group.2147483647", "2147483647\0"),
+        ] {
             let path = host.path().join("etc").join(file);
             let mut text = std::fs::read_to_string(&path).unwrap_or_default();
             if !text.contains(line) {
@@ -93,7 +96,9 @@ async fn what_a_killed_removal_leaves_goes() {
         if kind == "user" {
             assert_eq!(lines(&host, "subuid", "web:"), [""; 0]);
         }
-        assert!(!host.path().join("etc/gshadow.lock").exists(), "{kind}");
+        for file in ["gshadow.lock", "group.2147483647"] {
+            assert!(!host.path().join("etc").join(file).exists(), "{kind}: {file}");
+        }
         std::fs::remove_file(host.path().join("etc/subuid")).expect("removed");
     }
 }
