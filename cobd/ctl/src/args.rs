@@ -22,8 +22,8 @@ mod words;
 
 pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
 pub use looks::{
-    CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PageArgs, PlanArgs,
-    StatusArgs, WatchArgs,
+    CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, GraphArgs, GraphFormat, HistoryArgs, LogsArgs,
+    OutputArgs, PageArgs, PlanArgs, StatusArgs, WatchArgs,
 };
 pub use operations::{DrainArgs, Selection, StopArgs};
 pub use run::RunArgs;
@@ -168,6 +168,9 @@ pub enum Command {
     /// Show the cluster in a browser, live, and give orders there
     #[command(after_help = help::PAGE)]
     Page(PageArgs),
+    /// Draw what change objects need: as SVG, for Graphviz or Mermaid
+    #[command(after_help = help::GRAPH)]
+    Graph(GraphArgs),
     /// Explain why an object or host waits, down to the first cause
     #[command(after_help = words::EXPLAIN)]
     Explain(ExplainArgs),

@@ -26,6 +26,7 @@ pub mod identity;
 pub mod install;
 pub mod live;
 pub mod merge;
+pub mod needs;
 mod page;
 pub mod past;
 pub mod screen;

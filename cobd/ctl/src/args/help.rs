@@ -9,8 +9,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Look",
         &[
-            "status", "check", "watch", "page", "explain", "history", "at", "replay", "outcomes", "logs", "output",
-            "diff", "files",
+            "status", "check", "watch", "page", "graph", "explain", "history", "at", "replay", "outcomes", "logs",
+            "output", "diff", "files",
         ],
     ),
     ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "run", "pause", "resume", "retry"]),
@@ -96,6 +96,16 @@ Examples:
   cobctl status n1            one host
   cobctl status n1/db n2/app  two change objects; exit 0 if they are in their desired states
   cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'";
+
+pub(super) const GRAPH: &str = "\
+Examples:
+  cobctl graph > cluster.svg                            all of the active generation
+  cobctl graph n2/app --format dot | dot -Tpng -o app.png
+  cobctl graph n1 --format mermaid
+
+Colours and words show what each change object does now; an arrow leads to what it needs.
+
+Exit status: 0 drawn; 1 a name is unknown; 3 a host could not be reached: its change objects are drawn as unknown.";
 
 pub(super) const PAGE: &str = "\
 Examples:

@@ -58,6 +58,31 @@ pub struct WatchArgs {
     pub plan: Option<PathBuf>,
 }
 
+/// Arguments of `graph`.
+#[derive(Debug, ClapArgs)]
+pub struct GraphArgs {
+    /// Only these hosts or change objects, what they need and what needs them
+    #[arg(value_name = "HOST|COB")]
+    pub only: Vec<Which>,
+    /// The format
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = GraphFormat::Svg)]
+    pub format: GraphFormat,
+    /// The generation [default: the one that most hosts have]
+    #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: Option<GenerationName>,
+}
+
+/// The format of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum GraphFormat {
+    /// A picture.
+    Svg,
+    /// For Graphviz.
+    Dot,
+    /// For Mermaid, in Markdown.
+    Mermaid,
+}
+
 /// Arguments of `page`.
 #[derive(Debug, ClapArgs)]
 pub struct PageArgs {

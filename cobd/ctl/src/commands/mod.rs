@@ -33,6 +33,7 @@ mod explain;
 mod facts;
 mod files;
 mod forecast;
+mod graph;
 mod history;
 mod leaving;
 mod logs;
@@ -164,6 +165,7 @@ async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> Result<E
         Command::At(args) => at::run(&context(global, screen)?, screen, &args).await,
         Command::Replay(args) => replay::run(&context(global, screen)?, screen, &args).await,
         Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
+        Command::Graph(args) => graph::run(&context(global, screen)?, screen, &args).await,
         Command::Facts(args) => facts::run(&context(global, screen)?, screen, &args).await,
         Command::Plan(args) => plan::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,

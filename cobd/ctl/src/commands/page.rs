@@ -1,31 +1,33 @@
 //! `cobctl page`: shows the cluster in a browser.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
 use cob_depot::Depot;
 use cob_types::api::StatusOf;
-use cob_types::status::{ClusterStatus, HostStatus};
-use cob_types::{CobId, GenerationNumber, Need, StateName};
+use cob_types::status::ClusterStatus;
+use cob_types::{CobId, GenerationNumber};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::plan::most_common;
 use super::{Context, context, leaving, view};
 use crate::args::{Global, PageArgs};
 use crate::failure::{Exit, Failure};
 use crate::identity::{Contents, OfDepot};
 use crate::live::Live;
+use crate::needs::Needs;
 use crate::page::door::Door;
 use crate::page::feed::Feed;
 use crate::page::message::Cluster;
-use crate::page::picture::{Needs, View};
+use crate::page::picture::{Drawn, View};
 use crate::page::serve::{CobAnswer, Desk, Own, router};
 use crate::page::worker::{Worker, now_ms};
 use crate::screen::Screen;
 use crate::signals::Ends;
-use crate::targets::Target;
+use crate::targets::{Target, Targets};
 use crate::verdict::{Expected, Verdict};
 
 /// The least time between two messages to the tabs.
@@ -180,29 +182,30 @@ impl Page {
             sentence,
             reasons,
             next: view::next_step(status).filter(|_| word != "converged").map(|next| next.replace('`', "")),
-            generation: most_common(status),
+            generation: Some(most_common(status)).filter(|n| *n != GenerationNumber(0)),
             newest: self.newest,
             depot: self.context.targets.depot.is_some(),
         }
     }
 
     /// What change objects need, if another generation is active than the drawn one.
-    async fn needs(&mut self, status: &ClusterStatus) -> Option<Needs> {
-        let generation = most_common(status)?;
-        if self.drawn.as_ref().is_some_and(|drawn| drawn == &Ok(generation)) {
+    async fn needs(&mut self, status: &ClusterStatus) -> Option<Drawn> {
+        let generation = most_common(status);
+        if generation == GenerationNumber(0) || matches!(&self.drawn, Some(Ok(drawn)) if *drawn == generation) {
             return None;
         }
         let targets = self.context.targets.clone();
         let read = tokio::task::spawn_blocking(move || needs_of(&targets, generation)).await;
         let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        let drawn = read.as_ref().map(|_| generation).map_err(Clone::clone);
-        let is_known = self.drawn.as_ref() == Some(&drawn);
-        self.drawn = Some(drawn);
-        match read {
-            _ if is_known => None,
-            Ok(needs) => Some(needs),
-            Err(why) => Some(Needs { missing: Some(why), ..Needs::default() }),
+        let drawn = Some(read.as_ref().map(|_| generation).map_err(Clone::clone));
+        if self.drawn == drawn {
+            return None;
         }
+        self.drawn = drawn;
+        Some(match read {
+            Ok(pairs) => Drawn { generation: Some(generation), pairs, missing: None },
+            Err(why) => Drawn { missing: Some(why), ..Drawn::default() },
+        })
     }
 
     fn answer(&self, question: Own) {
@@ -224,30 +227,13 @@ impl Page {
     }
 }
 
-/// The generation that most hosts have, the newest of equals.
-fn most_common(status: &ClusterStatus) -> Option<GenerationNumber> {
-    let active: Vec<GenerationNumber> = status.hosts.iter().filter_map(|host: &HostStatus| host.generation).collect();
-    let count = |generation: &GenerationNumber| active.iter().filter(|other| *other == generation).count();
-    active
-        .iter()
-        .copied()
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .max_by_key(|generation| (count(generation), *generation))
-}
-
-/// Which change objects of a generation need which others in their preferred states, from the depot. The reverse needs,
-/// which order stops, are left out.
-fn needs_of(targets: &crate::targets::Targets, generation: GenerationNumber) -> Result<Needs, String> {
-    let no_depot = || "the graph needs the depot: start `cobctl page` with --depot or COB_DEPOT".to_owned();
-    let depot = targets.open_depot().map_err(|e| e.in_a_line())?.ok_or_else(no_depot)?;
-    let whole = depot.whole(generation).map_err(|e| e.in_a_line())?;
-    let cobs = || whole.bundles.values().flat_map(|bundle| bundle.cobs.values());
-    let preferred: BTreeMap<&CobId, &StateName> = cobs().map(|cob| (&cob.id, &cob.preferred)).collect();
-    let is_need = |need: &&Need| preferred.get(&need.cob).is_some_and(|state| need.states.contains(state));
-    let pairs = cobs().flat_map(|cob| cob.needs().filter(is_need).map(|need| (cob.id.clone(), need.cob.clone())));
-    let pairs = pairs.collect();
-    Ok(Needs { generation: Some(generation), pairs, missing: None })
+/// What the change objects of a generation need, or why it is not known.
+fn needs_of(targets: &Targets, generation: GenerationNumber) -> Result<BTreeSet<(CobId, CobId)>, String> {
+    match Needs::read(targets, generation) {
+        Ok(Some(needs)) => Ok(needs.pairs),
+        Ok(None) => Err("the graph needs the depot: start `cobctl page` with --depot or COB_DEPOT".to_owned()),
+        Err(error) => Err(error.in_a_line()),
+    }
 }
 
 /// The generations of a depot, the newest first.

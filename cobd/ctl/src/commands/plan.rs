@@ -139,7 +139,7 @@ fn add(
 
 /// The generation that most hosts have, the newest among equals; 0 if no host has a generation. New hosts have no
 /// generation.
-fn most_common(now: &ClusterStatus) -> GenerationNumber {
+pub(super) fn most_common(now: &ClusterStatus) -> GenerationNumber {
     let mut counts: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
     for generation in now.hosts.iter().filter(|h| h.reachable).filter_map(|h| h.generation) {
         *counts.entry(generation).or_default() += 1;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
 use super::message::{Message, Order};
-use super::picture::{Needs, Picture, View};
+use super::picture::{Drawn, Picture, View};
 
 /// How many messages a slow tab may be behind; then its stream ends, and it asks for the whole picture again.
 const BEHIND: usize = 64;
@@ -31,9 +31,9 @@ impl Feed {
     }
 
     /// Takes the present, and tells the tabs what has changed.
-    pub(crate) fn take(&self, view: View<'_>, orders: Vec<Order>, needs: Option<Needs>) {
+    pub(crate) fn take(&self, view: View<'_>, orders: Vec<Order>, drawn: Option<Drawn>) {
         let mut picture = self.lock();
-        let is_redrawn = needs.is_some_and(|needs| picture.take_needs(needs));
+        let is_redrawn = drawn.is_some_and(|drawn| picture.take_drawn(drawn));
         if let Some(message) = picture.take(view, orders, is_redrawn) {
             self.send(&message);
         }

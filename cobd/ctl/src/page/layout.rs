@@ -12,8 +12,10 @@ use super::message::Band;
 const TALL: usize = 12;
 /// How often the order within columns is improved.
 const PASSES: usize = 8;
-/// The space around an area, and the line for the host's name.
+/// The line for the host's name above the nodes of an area, and the space between areas.
 const MARGIN: f32 = 1.0;
+/// The space beside the nodes of an area: a unit is wider than tall.
+const SIDE: f32 = 0.15;
 /// How much wider than tall the whole drawing may be.
 const ASPECT: f32 = 1.6;
 
@@ -115,13 +117,13 @@ impl Area {
             tallest = tallest.max(column.len().min(TALL));
             left += column.len().div_ceil(TALL);
         }
-        Self { nodes, width: as_f32(left) + MARGIN, height: as_f32(tallest) + MARGIN }
+        Self { nodes, width: as_f32(left) + SIDE, height: as_f32(tallest) + MARGIN }
     }
 }
 
 /// Lets areas fill a page, line by line.
 fn flow(nodes: usize, areas: &[(&str, Area)]) -> Places {
-    let surface: f32 = areas.iter().map(|(_, a)| (a.width + MARGIN) * (a.height + MARGIN)).sum();
+    let surface: f32 = areas.iter().map(|(_, a)| (a.width + SIDE) * (a.height + MARGIN)).sum();
     let widest = areas.iter().map(|(_, a)| a.width).fold(0.0, f32::max);
     let most = (surface * ASPECT).sqrt().max(widest);
     let mut places = Places { x: vec![0.0; nodes], y: vec![0.0; nodes], bands: Vec::new() };
@@ -131,11 +133,11 @@ fn flow(nodes: usize, areas: &[(&str, Area)]) -> Places {
             (x, y, line) = (0.0, y + line + MARGIN, 0.0);
         }
         for &(node, across, down) in &area.nodes {
-            places.x[node] = x + across + MARGIN;
+            places.x[node] = x + across + SIDE;
             places.y[node] = y + down + MARGIN;
         }
         places.bands.push(Band { host: (*host).to_owned(), x, y, width: area.width, height: area.height });
-        x += area.width + MARGIN;
+        x += area.width + SIDE;
         line = line.max(area.height);
     }
     places

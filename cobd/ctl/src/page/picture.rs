@@ -18,9 +18,9 @@ use crate::words::{clean, window_wait};
 /// the answers.
 const JITTER: i64 = 1000;
 
-/// What change objects need, by their ids.
+/// What the graph is made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct Drawn {
     /// The generation.
     pub generation: Option<GenerationNumber>,
     /// Each one, and one that it needs.
@@ -67,7 +67,7 @@ pub(crate) struct Picture {
     cobs: BTreeMap<CobId, Seen>,
     kinds: Names,
     states: Names,
-    needs: Needs,
+    drawn: Drawn,
     graph: Graph,
     orders: Vec<Order>,
     /// How far each host's clock is behind ours, in milliseconds.
@@ -92,10 +92,10 @@ impl Picture {
     }
 
     /// Takes what change objects need; returns whether it is new.
-    pub(crate) fn take_needs(&mut self, needs: Needs) -> bool {
-        let is_new = self.needs != needs;
+    pub(crate) fn take_drawn(&mut self, drawn: Drawn) -> bool {
+        let is_new = self.drawn != drawn;
         if is_new {
-            self.needs = needs;
+            self.drawn = drawn;
             self.draw();
         }
         is_new
@@ -219,22 +219,22 @@ impl Picture {
     fn draw(&mut self) {
         let numbers: BTreeMap<&CobId, usize> = self.cobs.keys().zip(0..).collect();
         let known = |(a, b): &(CobId, CobId)| Some((*numbers.get(a)?, *numbers.get(b)?));
-        let pairs: Vec<(usize, usize)> = self.needs.pairs.iter().filter_map(known).collect();
+        let pairs: Vec<(usize, usize)> = self.drawn.pairs.iter().filter_map(known).collect();
         let hosts: Vec<&str> = self.cobs.keys().map(CobId::host_str).collect();
         let places = place(&hosts, &pairs);
         self.graph = Graph {
-            generation: self.needs.generation,
+            generation: self.drawn.generation,
             needs: pairs.into_iter().flat_map(|(a, b)| [a, b]).collect(),
             x: places.x,
             y: places.y,
             bands: places.bands,
-            missing: self.needs.missing.clone(),
+            missing: self.drawn.missing.clone(),
         };
     }
 }
 
 /// What a change object does.
-fn class(cob: &CobStatus) -> Class {
+pub(crate) fn class(cob: &CobStatus) -> Class {
     match cob.phase {
         _ if needs_a_person(cob) => Class::Failed,
         Phase::Checking if cob.state.is_some() && is_home(cob) => Class::Settled,
@@ -353,9 +353,9 @@ mod tests {
         let mut picture = Picture::default();
         take(&mut picture, vec![host("n1", 7, vec![settled("n1/app", "up")])]);
         let pairs = BTreeSet::from([(id("n1/app"), id("n1/db")), (id("n1/app"), id("n9/away"))]);
-        let needs = Needs { generation: Some(GenerationNumber(8)), pairs, missing: None };
-        assert!(picture.take_needs(needs.clone()));
-        assert!(!picture.take_needs(needs));
+        let needs = Drawn { generation: Some(GenerationNumber(8)), pairs, missing: None };
+        assert!(picture.take_drawn(needs.clone()));
+        assert!(!picture.take_drawn(needs));
         let both = vec![settled("n1/app", "up"), settled("n1/db", "up")];
         let new = snapshot(take(&mut picture, vec![host("n1", 8, both)]));
         assert_eq!(new.graph.needs, [0, 1], "only of what exists");

@@ -64,7 +64,7 @@ pub(crate) fn question(name: &str, values: &Values) -> Option<Result<Line, Strin
         "diff" if values.contains_key("cob") => cob("cob").map(|cob| Line::of(["diff"]).with(cob)),
         "diff" => Ok(Line::of(["diff"])),
         "plan" => generation().map(|n| Line::of(["plan"]).with(n)),
-        "replay" => generation().map(|n| Line::of(["replay"]).with(n).many()),
+        "replay" => generation().map(|n| Line::of(["replay", "--all"]).with(n).many()),
         "outcomes" => Ok(Line::of(["outcomes"])),
         "whoami" => Ok(Line::of(["trust", "whoami"])),
         "at" => value::<Moment>(values, "time", "a moment").map(|_| Line::of(["at"]).with(&values["time"])),
