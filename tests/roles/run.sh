@@ -86,10 +86,8 @@ listing_of() {
             grep -v -e "^cobd" -e "^systemd-.*clean" -e "^user" -e "^proc-sys"
         findmnt -rno TARGET,FSTYPE,OPTIONS | grep -v -e "^/proc" -e "^/sys" -e "^/run" -e "^/dev" -e "^/ "
         cat /proc/swaps | wc -l; hostname; locale 2>/dev/null
-        for key in ip_forward tcp_syncookies conf/all/accept_redirects conf/all/rp_filter conf/all/log_martians \
-            icmp_echo_ignore_broadcasts; do
-            echo "$key $(cat /proc/sys/net/ipv4/$key)"
-        done'
+'
+    parameters_of "$1"
 }
 
 # What does not survive a boot: the right to set the own name and parameters of the own network.
@@ -98,11 +96,17 @@ make_ready() {
         mount --bind /proc/sys/$own /proc/sys/$own && mount -o remount,bind,rw /proc/sys/$own
     done'
 }
+parameters_of() {
+    on "$1" sh -c 'cd /proc/sys/net/ipv4 && grep -H . ip_forward tcp_syncookies icmp_echo_ignore_broadcasts \
+        conf/all/accept_redirects conf/all/rp_filter conf/all/log_martians'
+}
+# The network of a host stays when the host is off, with its parameters.
 fresh_h2() {
     bed power-off h2
     bed restore h2
     bed power-on h2
     make_ready h2
+    on h2 sh -c 'cd /proc/sys/net/ipv4 && while IFS=: read -r key value; do echo "$value" > "$key"; done' <<< "$parameters"
 }
 
 site=/var/lib/roles
@@ -158,10 +162,12 @@ seconds() { echo "$1" | awk '{ printf "%.1f", $1 / 1e9 }'; }
 if [ "${COB_BED_REUSE:-}" = 1 ]; then
     echo "the two hosts of an earlier run"
     reach $site/empty >/dev/null 2>&1 || true
+    parameters=$(parameters_of h1)
     fresh_h2
 else
     echo "two equal hosts"
     make_hosts
+    parameters=$(parameters_of h1)
 fi
 listing_of h1 > "$out/before"
 listing_of h2 > "$out/before.h2"
