@@ -14,6 +14,8 @@ mkdir -p /srv/app/old /etc/cron.d /etc/default
 printf '[server]\nport = 80\nlevel = debug\n\n[log]\nfile = /var/log/app.log\n' > /etc/app.ini
 echo 'left over' > /srv/app/old/file
 rm -f /etc/ca-certificates/update.d/jks-keystore
+# The hook of a desktop: it starts services after each work of apt.
+rm -f /etc/apt/apt.conf.d/20packagekit
 update-ca-certificates --fresh >/dev/null 2>&1
 echo '30 2 * * * root /usr/local/bin/gone' > /etc/cron.d/old-job
 printf '# /etc/fstab\n' > /etc/fstab
