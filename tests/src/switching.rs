@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_engine::sim::explore::{self, Explored, Judge, SwitchPair};
 use cob_engine::sim::{Config, Initial, Outcome, Random, Scene, World};
 use cob_engine::time::Span;
+use cob_explorer::{Explored, Judge, SwitchPair, explore_switch};
 use cob_forecast::{NoOrder, Side, switch_order};
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::CobStatus;
@@ -221,13 +221,13 @@ pub fn play(pair: &Pair, plan: &Plan, config: Config) -> Result<End, String> {
 /// Explores every run of the switch of a pair, and of its rollback if the plan has it; `None`: there is no order in
 /// which all change objects can depart.
 #[must_use]
-pub fn explore(pair: &Pair, plan: &explore::Plan) -> Option<Explored> {
+pub fn explore(pair: &Pair, plan: &cob_explorer::Plan) -> Option<Explored> {
     let order = pair.order(false).ok()?;
     let way_back = plan.back.then(|| pair.order(true)).transpose().ok()?;
     let (first, second) = (all_bundles(&pair.before, &pair.after), all_bundles(&pair.after, &pair.before));
     let rules = Rules::of(pair);
     let switch = SwitchPair { second: &second, order: &order, way_back: way_back.as_ref(), judge: &rules };
-    Some(explore::explore_switch(&first, &pair.before.initial(), switch, plan))
+    Some(explore_switch(&first, &pair.before.initial(), switch, plan))
 }
 
 /// A run, and the world's judgement of it.

@@ -1,4 +1,4 @@
-//! Explores every run of small systems: [`cob_engine::sim::explore`].
+//! Explores every run of small systems: [`cob_explorer`].
 //!
 //! By default a sample that takes a few seconds; `COB_EXPLORE=full` explores all systems, and `COB_EXPLORE=7` every
 //! seventh.
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cob_engine::Faults;
 use cob_engine::sim::Random;
-use cob_engine::sim::explore::{Explored, Plan, explore};
+use cob_explorer::{Explored, Plan, explore};
 use cob_tests::conditions::Conditions;
 use cob_tests::draw::Draw;
 use cob_tests::family;

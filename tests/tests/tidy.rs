@@ -97,11 +97,11 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 13] = [
+const ARROWS: [(&str, &str, &[&str]); 14] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
-    ("cob-files", "cobd/files/", &["cob-types"]),
+    ("cob-files", "cobd/files/", &["cob-types", "cob-depot"]),
     ("cob-depot", "cobgen/depot/", &["cob-types"]),
     ("cob-planner", "cobgen/planner/", &[]),
     ("cob-solver", "cobgen/solver/", &[]),
@@ -114,6 +114,7 @@ const ARROWS: [(&str, &str, &[&str]); 13] = [
     ("cobctl", "cobd/ctl/", &["cob-types", "cob-kinds", "cob-depot", "cob-forecast"]),
     ("cobctl-program", "cobd/ctl/program/", &["cob-types", "cob-forecast", "cobctl", "cobd", "cobgen"]),
     ("cobd", "cobd/", &["cob-types", "cob-kinds", "cob-engine", "cob-depot", "cob-files"]),
+    ("cob-explorer", "tests/explorer/", &["cob-types", "cob-engine"]),
     (
         "cob-tests",
         "tests/",
@@ -121,6 +122,7 @@ const ARROWS: [(&str, &str, &[&str]); 13] = [
             "cob-types",
             "cob-kinds",
             "cob-engine",
+            "cob-explorer",
             "cob-depot",
             "cob-forecast",
             "cob-solver",

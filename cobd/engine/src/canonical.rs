@@ -342,7 +342,7 @@ impl Renamed {
 
 impl Durable {
     /// Adds the data that a restart at this moment would find.
-    pub(crate) fn canonical(&self, form: &mut Form<'_>, now: Time) {
+    pub fn canonical(&self, form: &mut Form<'_>, now: Time) {
         form.word(self.active.0);
         form.word(self.pending.map_or(u64::MAX, |g| g.0));
         form.word(self.epoch);

@@ -55,7 +55,8 @@ faults! {
 
 impl Faults {
     /// A fault is planted that lets records and engine differ.
-    pub(crate) fn let_records_differ(&self) -> bool {
+    #[must_use]
+    pub fn let_records_differ(&self) -> bool {
         self.grants_not_durable() || self.forgets_actions() || self.takes_any_grant() || self.forgets_tokens()
     }
 }

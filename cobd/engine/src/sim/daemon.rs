@@ -14,7 +14,8 @@ use crate::sim::switching::Orders;
 use crate::time::Time;
 
 /// The result of a daemon's search for the askers of a generation.
-pub(super) fn known_askers(bundle: Option<&Packed>) -> KnownAskers {
+#[must_use]
+pub fn known_askers(bundle: Option<&Packed>) -> KnownAskers {
     match bundle.map(|bundle| bundle.askers().cloned()) {
         Some(Some(askers)) => KnownAskers::Named(askers),
         Some(None) => KnownAskers::Unsaid,
@@ -23,7 +24,7 @@ pub(super) fn known_askers(bundle: Option<&Packed>) -> KnownAskers {
 }
 
 /// The items of a tick in batches, by the index of their receiver; items for unknown hosts are dropped.
-pub(super) fn batches(
+pub fn batches(
     name: &HostName,
     engine: &Engine,
     send: Vec<(HostName, Item)>,
@@ -41,19 +42,28 @@ pub(super) fn batches(
 }
 
 /// A daemon that restarts on its state folder.
-pub(super) struct Restart<'a> {
-    pub(super) name: &'a HostName,
-    pub(super) incarnation: Incarnation,
-    pub(super) durable: &'a Durable,
-    pub(super) orders: &'a Orders,
-    pub(super) in_process: &'a [String],
-    pub(super) same_boot: bool,
-    pub(super) faults: &'a Faults,
+#[derive(Debug)]
+pub struct Restart<'a> {
+    /// The host.
+    pub name: &'a HostName,
+    /// Its new incarnation.
+    pub incarnation: Incarnation,
+    /// The state on its disk.
+    pub durable: &'a Durable,
+    /// The orders of all switches.
+    pub orders: &'a Orders,
+    /// As in [`crate::event::Event::Switch`].
+    pub in_process: &'a [String],
+    /// The host itself has not restarted since.
+    pub same_boot: bool,
+    /// Planted faults.
+    pub faults: &'a Faults,
 }
 
 impl Restart<'_> {
     /// The active generation, the engine and its first effects.
-    pub(super) fn recover(
+    #[must_use]
+    pub fn recover(
         &self,
         bundle: impl Fn(GenerationNumber) -> Option<Arc<Packed>>,
         now: Time,

@@ -7,7 +7,6 @@
 
 mod config;
 mod daemon;
-pub mod explore;
 pub mod forecast;
 mod queue;
 mod random;
@@ -19,6 +18,10 @@ mod trace;
 mod world;
 
 pub use config::{Config, Initial, Outcome, TALK};
+pub use daemon::{Restart, batches, known_askers};
 pub use random::Random;
+pub use reality::{Begin, Reality, Running, Thing};
 pub use scene::Scene;
+pub use switching::{Bundles, Command, Orders};
+pub use trace::describe;
 pub use world::World;

@@ -18,22 +18,26 @@ use crate::sim::switching::Bundles;
 
 /// The change objects of all hosts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Reality {
-    pub(super) things: Vec<Thing>,
+pub struct Reality {
+    /// In the order in which they were added.
+    pub things: Vec<Thing>,
     /// Looked up, never iterated.
     ix: Arc<HashMap<CobId, usize>>,
 }
 
 /// A change object as it really is.
 #[derive(Debug, Clone)]
-pub(super) struct Thing {
-    pub(super) id: CobId,
-    pub(super) host: usize,
-    pub(super) state: StateName,
+pub struct Thing {
+    /// Its id.
+    pub id: CobId,
+    /// The index of its host.
+    pub host: usize,
+    /// Its real state.
+    pub state: StateName,
     /// The content that the state was made with.
     content: Option<Fingerprint>,
     /// The action that really runs.
-    pub(super) running: Option<Running>,
+    pub running: Option<Running>,
     /// The number of running actions that rely on its state.
     relied_on: u32,
     /// Set from a transition that takes it out of service until it is back.
@@ -58,8 +62,9 @@ struct Disturbed {
 
 /// An action that really runs.
 #[derive(Debug, Clone)]
-pub(super) struct Running {
-    pub(super) job: Number,
+pub struct Running {
+    /// The number of its job.
+    pub job: Number,
     to: StateName,
     content: Option<Fingerprint>,
     /// Which change object relies on which: first the acting change object, then the change objects that it relies on.
@@ -74,20 +79,25 @@ impl Running {
 }
 
 /// An action that is about to start.
-pub(super) struct Begin<'a> {
-    pub(super) thing: usize,
-    pub(super) job: Number,
-    pub(super) from: &'a StateName,
-    pub(super) to: &'a StateName,
+#[derive(Debug)]
+pub struct Begin<'a> {
+    /// The index of its change object.
+    pub thing: usize,
+    /// The number of its job.
+    pub job: Number,
+    /// The state before.
+    pub from: &'a StateName,
+    /// The state after.
+    pub to: &'a StateName,
     /// Also follows the dependencies of locks. This takes long in a large cluster.
-    pub(super) deep: bool,
+    pub deep: bool,
     /// Reinstalled hosts that this host does not know of: their grants are invalid.
-    pub(super) void: &'a [usize],
+    pub void: &'a [usize],
 }
 
 impl Reality {
     /// Adds a change object, if it is not there yet.
-    pub(super) fn add(&mut self, id: &CobId, host: usize, state: StateName, content: Fingerprint) {
+    pub fn add(&mut self, id: &CobId, host: usize, state: StateName, content: Fingerprint) {
         if self.ix.contains_key(id) {
             return;
         }
@@ -110,7 +120,7 @@ impl Reality {
     /// Updates the kept change objects of a host for its active generation and its target: departing if the target
     /// lacks them, departed if the active generation does. In a rollback a departed change object comes again when its
     /// host has switched, not when the rollback is ordered.
-    pub(super) fn note_kept(&mut self, bundles: &Bundles, at: [GenerationNumber; 2]) {
+    pub fn note_kept(&mut self, bundles: &Bundles, at: [GenerationNumber; 2]) {
         for bundle in bundles.values() {
             for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| cob.leaves_as_it_is()) {
                 let Some(thing) = self.find(id) else { continue };
@@ -122,7 +132,7 @@ impl Reality {
     }
 
     /// Updates the reliance from a record.
-    pub(super) fn note(&mut self, record: &Record) {
+    pub fn note(&mut self, record: &Record) {
         if let Body::Granted { cob, to, grant } = &record.body {
             self.granted(cob, to, &grant.state);
         } else if let Body::Returned { cob, from, .. } = &record.body {
@@ -133,7 +143,7 @@ impl Reality {
     }
 
     /// Adds all data that decides the future.
-    pub(super) fn canonical(&self, form: &mut Form<'_>) {
+    pub fn canonical(&self, form: &mut Form<'_>) {
         for thing in &self.things {
             form.state(&thing.state);
             form.fingerprint(thing.content);
@@ -169,12 +179,15 @@ impl Reality {
         }
     }
 
-    pub(super) fn find(&self, id: &CobId) -> Option<usize> {
+    /// The index of a change object.
+    #[must_use]
+    pub fn find(&self, id: &CobId) -> Option<usize> {
         self.ix.get(id).copied()
     }
 
     /// The result of a check: during an action the state before it, as many checks find. No engine checks then.
-    pub(super) fn look(&self, id: &CobId, active: Option<&Bundle>) -> CheckOutcome {
+    #[must_use]
+    pub fn look(&self, id: &CobId, active: Option<&Bundle>) -> CheckOutcome {
         match self.find(id) {
             Some(thing) => {
                 let state = self.judged(thing, active);
@@ -201,7 +214,7 @@ impl Reality {
     /// # Errors
     /// Every breach of safety, in words. The action runs all the same, unless another action of the change object runs
     /// or it starts from another state.
-    pub(super) fn begin<'b>(
+    pub fn begin<'b>(
         &mut self,
         begin: &Begin<'_>,
         active: impl Fn(usize) -> Option<&'b Bundle>,
@@ -276,7 +289,7 @@ impl Reality {
     }
 
     /// A host is off, and others were informed: no action relies on its grants and on the locks under them any more.
-    pub(super) fn forget_promises_of(&mut self, lost: usize) {
+    pub fn forget_promises_of(&mut self, lost: usize) {
         for actor in 0..self.things.len() {
             let Some(running) = &self.things[actor].running else { continue };
             let mut kept = BTreeSet::new();
@@ -329,7 +342,7 @@ impl Reality {
     }
 
     /// The state of a change object on a reinstalled host: as given, without content. Its action is gone.
-    pub(super) fn wipe(&mut self, thing: usize, state: Option<StateName>) {
+    pub fn wipe(&mut self, thing: usize, state: Option<StateName>) {
         self.end(thing, false);
         let thing = &mut self.things[thing];
         thing.state = state.unwrap_or_else(|| thing.state.clone());
@@ -338,7 +351,7 @@ impl Reality {
     }
 
     /// The running action ends: in the state after its transition, or not.
-    pub(super) fn end(&mut self, thing: usize, arrives: bool) {
+    pub fn end(&mut self, thing: usize, arrives: bool) {
         let Some(running) = self.things[thing].running.take() else { return };
         for other in running.relies_on() {
             self.things[other].relied_on -= 1;
@@ -353,7 +366,8 @@ impl Reality {
     }
 
     /// Whether this action of the change object still runs.
-    pub(super) fn runs(&self, cob: &CobId, job: Number) -> bool {
+    #[must_use]
+    pub fn runs(&self, cob: &CobId, job: Number) -> bool {
         self.find(cob).is_some_and(|t| self.things[t].running.as_ref().is_some_and(|r| r.job == job))
     }
 }

@@ -6,7 +6,8 @@ use cob_types::{CobId, Item, Number, StateName};
 use crate::record::Note;
 
 /// A message in a line.
-pub(super) fn describe(item: &Item) -> String {
+#[must_use]
+pub fn describe(item: &Item) -> String {
     let n = |Number { start, counter }| format!("#{start}.{counter}");
     match item {
         Item::Request(r) => {

@@ -3,22 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use cob_engine::canonical::Form;
+use cob_engine::effect::{Effects, Run};
+use cob_engine::engine::{Engine, invariants};
+use cob_engine::event::{ActionOutcome, Event};
+use cob_engine::record::{Body, Durable, Record};
+use cob_engine::sim::{
+    Begin, Bundles, Command, Orders, Reality, Restart, Scene, batches, describe as describe_item, known_askers,
+};
+use cob_engine::time::{Span, Time};
 use cob_types::message::Values;
 use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, Number, Packed, StateName};
 
-use crate::canonical::Form;
-use crate::effect::{Effects, Run};
-use crate::engine::Engine;
-use crate::engine::invariants;
-use crate::event::{ActionOutcome, Event};
-use crate::record::{Body, Durable, Record};
-use crate::sim::daemon::{Restart, batches, known_askers};
-use crate::sim::explore::{Judge, Plan};
-use crate::sim::reality::{Begin, Reality};
-use crate::sim::scene::Scene;
-use crate::sim::switching::{Bundles, Command, Orders};
-use crate::sim::trace::describe as describe_item;
-use crate::time::{Span, Time};
+use super::{Judge, Plan};
 
 /// Longer than any interval of repeats.
 const A_WHILE: Span = Span::secs(61);
@@ -142,7 +139,8 @@ impl<'a> Setting<'a> {
         for (host, bundles) in self.bundles.iter().enumerate() {
             let name = bundles[&FIRST].host.clone();
             let life = Incarnation { id: host as u64 + 1, start: 1 };
-            let synced = Durable { incarnation: Some(life), ..Durable::default() };
+            let mut synced = Durable::default();
+            synced.incarnation = Some(life);
             let mut engine = Engine::new(&name, life);
             engine.plant(self.plan.faults.clone());
             let (written, results, commands) = (synced.clone(), BTreeMap::new(), VecDeque::new());

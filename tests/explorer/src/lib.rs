@@ -2,7 +2,7 @@
 //! batches and killed daemons at every possible place. For a switch between two generations also each order in which
 //! the hosts get its order, and the rollback, ordered at any moment.
 //!
-//! A depth-first search over clones of the engines. It visits states with the same future once ([`crate::canonical`]).
+//! A depth-first search over clones of the engines. It visits states with the same future once ([`cob_engine::canonical`]).
 //! Time passes only when no other step is possible (except that a host gets an order), and then a minute at once, so
 //! that all repeats at growing intervals happen. In every state the engines' invariants and the safety of the real
 //! world are checked. As the states are finitely many and time passes only when no other step is possible, *every* run
@@ -19,13 +19,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use cob_engine::Faults;
+use cob_engine::canonical::{Form, Places};
+use cob_engine::sim::{Bundles, Orders, Scene};
 use cob_types::{Bundle, CobId, HostName, StateName, SwitchOrder};
 
-use crate::canonical::{Form, Places};
-use crate::faults::Faults;
-use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, StepKind};
-use crate::sim::scene::Scene;
-use crate::sim::switching::{Bundles, Orders};
+use self::cluster::{Cluster, FIRST, SECOND, Setting, Step, StepKind};
 
 /// The plan of an exploration.
 #[derive(Debug, Clone)]
