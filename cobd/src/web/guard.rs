@@ -30,8 +30,8 @@ use super::table::Roles;
 /// Passes an admitted request on, or answers it.
 pub(super) async fn guard(State((api, roles)): State<(Api, Arc<Roles>)>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
-    let needed = roles.needed(request.method(), path.map(MatchedPath::as_str));
-    let mut response = match admit(&api, &request, needed) {
+    let route = roles.of_route(request.method(), path.map(MatchedPath::as_str));
+    let mut response = match admit(&api, &request, route) {
         Ok(who) => {
             if let Some(place) = request.extensions().get::<Admission>() {
                 place.now();
@@ -50,7 +50,8 @@ pub(super) async fn guard(State((api, roles)): State<(Api, Arc<Roles>)>, mut req
     response
 }
 
-fn admit(api: &Api, request: &Request, needed: Role) -> Result<Who, Refusal> {
+/// `route`: the role of the route, if there is one.
+fn admit(api: &Api, request: &Request, route: Option<Role>) -> Result<Who, Refusal> {
     let Some(caller) = request.extensions().get::<Caller>() else {
         return Err(Refusal::new(RefusalKind::Forbidden, "it is not known where this request comes from", ""));
     };
@@ -58,6 +59,7 @@ fn admit(api: &Api, request: &Request, needed: Role) -> Result<Who, Refusal> {
         Caller::Tls { .. } => bearer(request.headers())?.map(Token::new),
         Caller::Unix { .. } | Caller::Tcp { .. } => None,
     };
+    let needed = route.unwrap_or_else(|| Roles::without_route(request.method()));
     let for_publishers = needed == Role::Look && request.uri().path() == KnownGenerations::PATH;
     if for_publishers && api.is_publisher(caller) {
         meant_for(&api.host, request.headers())?;
@@ -74,7 +76,10 @@ fn admit(api: &Api, request: &Request, needed: Role) -> Result<Who, Refusal> {
         Caller::Tcp { peer } => from_here(*peer, request)?,
         Caller::Tls { .. } => page("https", request, |ip| ip.is_loopback() || access.is_here(ip))?,
     }
-    content_type(request.method(), request.headers())?;
+    // Without a route nothing is read: the answer is 404 or 405.
+    if route.is_some() {
+        content_type(request.method(), request.headers())?;
+    }
     meant_for(&api.host, request.headers())?;
     Ok(who)
 }

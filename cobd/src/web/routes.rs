@@ -315,14 +315,15 @@ pub(super) async fn body<T: Order>(api: &Api, request: Request) -> Result<T, Ref
     if let Some(standing) = standing {
         standing.orders(&api.access())?;
     }
-    serde_json::from_slice(text).map_err(|e| {
-        Refusal::new(
-            RefusalKind::Invalid,
-            format!("the body does not fit this order: {}", form(e)),
-            "docs/api.md shows it",
-        )
-        .with(RefusalCode::Misfit)
-    })
+    let misfit = |what: &str| {
+        let what = format!("the body does not fit this order: {what}");
+        Refusal::new(RefusalKind::Invalid, what, "docs/openapi.json shows it").with(RefusalCode::Misfit)
+    };
+    // serde takes a list as the fields in their order, too.
+    if text.trim_ascii_start().first() == Some(&b'[') {
+        return Err(misfit("a list is no JSON object"));
+    }
+    serde_json::from_slice(text).map_err(|e| misfit(&form(e)))
 }
 
 async fn collect(body: Body, most: usize) -> Result<bytes::Bytes, Refusal> {

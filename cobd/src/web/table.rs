@@ -227,15 +227,18 @@ fn order<T: Order>(command: fn(T) -> Command) -> Route {
 pub(super) struct Roles(BTreeMap<(&'static str, Verb), Role>);
 
 impl Roles {
-    /// The role that a request needs; `path`: the path of its route. A request without a route does nothing: a question is
-    /// answered with 404 or 405, and an order of a newer version needs the highest role.
-    pub(super) fn needed(&self, method: &Method, path: Option<&str>) -> Role {
-        let Some(verb) = Verb::of(method) else { return Role::Administer };
-        let known = path.and_then(|path| self.0.iter().find(|((known, v), _)| *known == path && *v == verb));
-        match (known, verb) {
-            (Some((_, role)), _) => *role,
-            (None, Verb::Get) => Role::Look,
-            (None, Verb::Post) => Role::Administer,
+    /// The role of the route with this path; absent: there is none, or it has another method.
+    pub(super) fn of_route(&self, method: &Method, path: Option<&str>) -> Option<Role> {
+        let (verb, path) = (Verb::of(method)?, path?);
+        self.0.iter().find(|((known, v), _)| *known == path && *v == verb).map(|(_, role)| *role)
+    }
+
+    /// The role that a request without a route needs. It does nothing: a question is answered with 404 or 405, and an order
+    /// of a newer version needs the highest role.
+    pub(super) fn without_route(method: &Method) -> Role {
+        match Verb::of(method) {
+            Some(Verb::Get) => Role::Look,
+            Some(Verb::Post) | None => Role::Administer,
         }
     }
 }
@@ -266,7 +269,8 @@ mod tests {
     #[test]
     fn what_is_not_listed_needs_the_highest_role() {
         let roles = Roles(table().iter().map(|route| ((route.path, route.verb), route.role)).collect());
-        let needed = |method: &Method, path| roles.needed(method, path);
+        let needed =
+            |method: &Method, path| roles.of_route(method, path).unwrap_or_else(|| Roles::without_route(method));
         assert_eq!(needed(&Method::GET, Some("/v1/status")), Role::Look);
         assert_eq!(needed(&Method::HEAD, Some("/v1/status")), Role::Look);
         assert_eq!(needed(&Method::POST, Some("/v1/pause")), Role::Operate);
