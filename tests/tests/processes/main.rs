@@ -6,6 +6,7 @@
 
 mod actions;
 mod adhoc;
+mod api;
 mod before;
 mod bootstrap;
 mod budgets;
