@@ -205,6 +205,7 @@ impl Daemon {
         let publishers = config.trust.as_ref().map(|trust| trust.keys().clone()).unwrap_or_default();
         let api = Api::new(ask_tx, config.host.clone()).trusting(publishers);
         let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
+        api.set_journal(config.state_dir.join("journal"));
         api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
         let front = Front::from(api);
         let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(front.clone()));

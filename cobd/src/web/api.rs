@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cob_types::api::{Done, FilesAnswer, LogsAnswer, LogsQuery, StatusOf, order};
@@ -305,6 +306,8 @@ pub struct Api {
     pub(super) watchers: Arc<Semaphore>,
     /// The access rights; open connections are notified of changes.
     access: Arc<watch::Sender<Arc<Access>>>,
+    /// The folder of the journal, whose size is a metric.
+    journal: Arc<OnceLock<PathBuf>>,
     /// Keys of the trusted publishers: they may ask which generations this host knows.
     publishers: Arc<BTreeSet<PublicKey>>,
     /// The rate limit against guessed tokens.
@@ -324,6 +327,7 @@ impl Api {
             places: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             access: Arc::new(watch::Sender::default()),
+            journal: Arc::default(),
             publishers: Arc::default(),
             brake: Arc::default(),
             pace: Arc::default(),
@@ -334,6 +338,17 @@ impl Api {
     #[must_use]
     pub fn trusting(self, publishers: BTreeSet<PublicKey>) -> Self {
         Self { publishers: Arc::new(publishers), ..self }
+    }
+
+    /// Names the folder of the journal.
+    pub(crate) fn set_journal(&self, folder: PathBuf) {
+        // The first name counts: a daemon has one journal.
+        let _ = self.journal.set(folder);
+    }
+
+    /// The folder of the journal, if it is known.
+    pub(super) fn journal(&self) -> Option<&Path> {
+        self.journal.get().map(PathBuf::as_path)
     }
 
     /// Whether a caller has proved to be a publisher.

@@ -23,6 +23,7 @@ mod api;
 mod described;
 mod files;
 mod guard;
+mod metrics;
 mod openapi;
 mod pace;
 mod rate_limit;

@@ -145,7 +145,8 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut responses: Map<String, Value> = refused.collect();
     responses.insert("200".to_owned(), json!({"description": "The answer.", "content": answer}));
     let meant_for = json!({"$ref": format!("#/components/parameters/{MEANT_FOR}")});
-    let words = route.path.trim_start_matches("/v1/").split(['/', '.', '-']).filter(|word| !word.starts_with('{'));
+    let words = route.path.trim_start_matches("/v1").split(['/', '.', '-']);
+    let words = words.filter(|word| !word.is_empty() && !word.starts_with('{'));
     let id = words.fold(route.verb.word().to_owned(), |id, word| format!("{id}_{word}"));
     let role = route.role.to_string();
     let mut operation = json!({

@@ -24,7 +24,7 @@ use super::api::{Api, Command};
 use super::described::{Described, Operation, Ordered, Schemas, first_sentence};
 use super::guard::guard;
 use super::refusal::{Refusal, RefusalKind};
-use super::{files, openapi, routes, run};
+use super::{files, metrics, openapi, routes, run};
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
@@ -46,6 +46,7 @@ pub(super) fn table() -> Vec<Route> {
             &[],
             by(routes::generations),
         ),
+        route(Get, "/metrics", Look, "Metrics of the host in the format of OpenMetrics.", &[], by(metrics::metrics)),
         route(Get, "/v1/facts", Look, "Facts of the host, read anew.", &[], by(routes::facts)),
         route(Get, "/v1/history", Look, "A page of the host's history, the oldest first.", &[], by(routes::history)),
         route(

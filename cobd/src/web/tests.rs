@@ -287,6 +287,17 @@ async fn every_refusal_has_one_form() {
 }
 
 #[tokio::test]
+async fn the_metrics_are_served() {
+    let served = Served::new().await;
+    let (code, body) = served.get("/metrics").await;
+    assert!(code == 200 && body.contains("\ncob_objects{phase=\"settled\"} 3\n"), "{body}");
+    assert!(!body.contains("cob_journal"), "the folder is not known: {body}");
+    served.fake.api.set_journal(served.folder.path().to_owned());
+    let (_, body) = served.get("/metrics").await;
+    assert!(body.contains("\ncob_journal_size_bytes ") && body.ends_with("# EOF\n"), "{body}");
+}
+
+#[tokio::test]
 async fn the_description_is_served() {
     let (code, body) = Served::new().await.get("/v1/openapi.json").await;
     assert_eq!((code, body.as_str()), (200, super::openapi()));

@@ -85,6 +85,31 @@ fn the_client_in_python_asks_and_orders_over_both_ways() {
     }
 }
 
+#[test]
+fn the_alerts_use_metrics_that_a_daemon_has() {
+    let cluster = converged();
+    let metrics = cluster.http("n1", "GET", "/metrics", "").expect("metrics");
+    for line in ["cob_host_converged 1", "cob_generation 1", "cob_objects{phase=\"settled\"} 2", "cob_switch_running 0"]
+    {
+        assert!(metrics.lines().any(|found| found == line), "{line} is missing in\n{metrics}");
+    }
+    let journal = metrics.lines().find_map(|line| line.strip_prefix("cob_journal_size_bytes "));
+    assert!(journal.is_some_and(|bytes| bytes.parse::<u64>().is_ok_and(|bytes| bytes > 0)), "{metrics}");
+    let alerts = root().join("examples").join("monitoring").join("alerts.yml");
+    let text = std::fs::read_to_string(&alerts).expect("the alerts");
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    for expression in text.lines().filter_map(|line| line.trim().strip_prefix("expr: ")) {
+        let names = expression.split(|c| !is_of_name(c)).filter(|word| word.starts_with("cob_"));
+        for name in names {
+            assert!(metrics.contains(&format!("\n{name}")), "{name} is no metric: {expression}");
+        }
+    }
+    let Ok(checked) = Command::new("promtool").args(["check", "rules"]).arg(&alerts).output() else {
+        return eprintln!("skipped: no promtool");
+    };
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
 /// Requests that the description permits get answers that the description has.
 #[test]
 fn schemathesis_finds_no_answer_without_a_description() {
