@@ -16,8 +16,8 @@
 #
 # A host is a systemd-nspawn container with a network namespace of its own on a bridge that lies in a
 # namespace, too: nothing touches the machine's network, and hosts have no way out. Its disk is an
-# overlay over the machine's own root, so nothing has to be installed or unpacked. The clock is the machine's: no host
-# may set it. Needs root and the
+# overlay over the machine's own root, so nothing has to be installed or unpacked. The clock is the machine's: no
+# host may set it. Needs root and the
 # packages systemd systemd-sysv systemd-container dbus nftables iproute2 iputils-ping procps.
 #
 # Beds with different names know nothing of each other. What a power failure does to writes that were
