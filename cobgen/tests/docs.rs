@@ -37,15 +37,18 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 12] = [
     "alternative",
     "apt-source",
+    "archive",
     "attributes",
     "authorized-key",
     "config-keys",
     "cron",
+    "git-checkout",
     "host-entry",
     "hostname",
+    "swap-file",
     "timezone",
 ];
 

@@ -7,6 +7,7 @@ mod absent;
 mod accounts;
 mod alternative;
 mod apt_source;
+mod archive;
 mod attributes;
 mod authorized_key;
 mod commands;
@@ -19,6 +20,7 @@ mod fault;
 mod footprint;
 mod form;
 mod gates;
+mod git_checkout;
 mod host_entry;
 mod hostname;
 mod kernel_module;
@@ -27,6 +29,7 @@ mod mount;
 mod package;
 mod service;
 mod source;
+mod swap_file;
 mod sysctl;
 mod timezone;
 
@@ -34,6 +37,7 @@ pub use absent::Absent;
 pub use accounts::{Group, User};
 pub use alternative::Alternative;
 pub use apt_source::AptSource;
+pub use archive::{Archive, ArchiveFormat};
 pub use attributes::Attributes;
 pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use commands::TIMES;
@@ -46,6 +50,7 @@ pub use fault::{Fault, Faults, Place};
 pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
 pub use gates::{Budget, HttpAddress, HttpCheck, Noop, TcpCheck, Wait};
+pub use git_checkout::GitCheckout;
 pub use host_entry::HostEntry;
 pub use hostname::Hostname;
 pub use kernel_module::KernelModule;
@@ -57,6 +62,7 @@ pub use mount::Mount;
 pub use package::{Package, Version};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};
+pub use swap_file::SwapFile;
 pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 pub use timezone::Timezone;
 
@@ -81,8 +87,11 @@ pub const ALL: &[Entry] = &[
     Entry::of::<HostEntry>(),
     Entry::of::<Cron>(),
     Entry::of::<Download>(),
+    Entry::of::<Archive>(),
+    Entry::of::<GitCheckout>(),
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
+    Entry::of::<SwapFile>(),
     Entry::of::<User>(),
     Entry::of::<Group>(),
     Entry::of::<AuthorizedKey>(),

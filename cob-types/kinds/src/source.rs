@@ -18,6 +18,23 @@ const MAX_PATH: usize = 4000;
 /// The longest name in a folder, less the beginning and the end that a transition adds.
 const MAX_NAME: usize = 230;
 
+/// Folders that programs share.
+const SHARED_FOLDERS: [&str; 13] = [
+    "/usr/bin",
+    "/usr/include",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/share",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/spool",
+];
+
 /// A size: `"500M"`, `"2G"`, or a number of bytes. A unit is a power of 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -177,6 +194,16 @@ pub(super) fn check_place(key: &'static str, path: &str, faults: &mut Faults) {
     if !is_path || path.len() > MAX_PATH || path.chars().any(char::is_control) {
         let what = format!("{path:?} is not a place for a file or folder");
         faults.add(key, what, "write it from the root, without `..` and without a slash at its end: /srv/x");
+    }
+}
+
+/// Checks the place of a folder that a change object makes with everything in it.
+pub(super) fn check_whole_folder(key: &'static str, path: &str, faults: &mut Faults) {
+    check_place(key, path, faults);
+    let is_shared = SHARED_FOLDERS.contains(&path) || !path.trim_start_matches('/').contains('/');
+    if is_shared && path.starts_with('/') {
+        let what = format!("{path:?} has files of others, and the whole folder would be replaced");
+        faults.add(key, what, "name a folder of its own, for example /opt/x");
     }
 }
 

@@ -301,6 +301,12 @@ impl Ran {
     }
 }
 
+/// Whether a program is installed.
+pub(in crate::kinds) fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
 /// Runs a program to its end in the action's process group, with this input. The outputs are read completely, kept up
 /// to a bound, and the error output is also shown to users. Background processes of the program are not waited for.
 ///

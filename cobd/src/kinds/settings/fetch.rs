@@ -222,7 +222,7 @@ impl Fetch<'_> {
 }
 
 /// A program that is killed when nobody waits for it any more.
-struct Ended(Child);
+pub(super) struct Ended(pub(super) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ mod accounts;
 mod accounts_test;
 mod alternative;
 mod apt_source;
+mod archive;
 mod attributes;
 mod authorized_key;
 mod conf;
@@ -19,9 +20,11 @@ mod edits;
 #[expect(unreachable_pub, reason = "the definition of a kind is public in cob-kinds")]
 mod example_test;
 mod fetch;
+mod git_checkout;
 mod group;
 mod host_entry;
 mod hostname;
+mod ignored;
 mod kernel_log;
 mod kernel_module;
 mod mount;
@@ -35,11 +38,14 @@ mod place;
 mod refused;
 mod remount;
 mod setting;
+mod swap_file;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]
 mod tests;
 mod timezone;
+mod tree;
+mod unpack;
 mod user;
 #[cfg(test)]
 mod web_test;
@@ -52,6 +58,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &absent::AbsentSetting,
     &alternative::AlternativeSetting,
     &apt_source::AptSourceSetting,
+    &archive::ArchiveSetting,
     &attributes::AttributesSetting,
     &authorized_key::AuthorizedKeySetting,
     &config_keys::ConfigKeysSetting,
@@ -61,11 +68,13 @@ pub(super) const ALL: &[&dyn Native] = &[
     &edits::LineSetting,
     #[cfg(test)]
     &example_test::MotdSetting,
+    &git_checkout::GitCheckoutSetting,
     &group::GroupSetting,
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
+    &swap_file::SwapFileSetting,
     &sysctl::SysctlSetting,
     &timezone::TimezoneSetting,
     &user::UserSetting,

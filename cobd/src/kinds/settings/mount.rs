@@ -20,15 +20,15 @@ use super::remount::{self, Changed};
 use super::{Setting, Spec};
 use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
 
-const FSTAB: &str = "/etc/fstab";
+pub(super) const FSTAB: &str = "/etc/fstab";
 /// The name of the file lock for changes of the table.
-const TURN: &str = "fstab";
+pub(super) const TURN: &str = "fstab";
 /// The text in the line before ours, because an `fstab` line itself has no room for a mark.
-const MARK: &str = "# cob";
+pub(super) const MARK: &str = "# cob";
 /// Exists if systemd has booted the machine. It reads the table only at a daemon-reload.
-const SYSTEMD: &str = "/run/systemd/system";
+pub(super) const SYSTEMD: &str = "/run/systemd/system";
 /// A mark in the own folder, from before a change of the table until systemd has read it.
-const UNREAD: &str = "fstab-unread";
+pub(super) const UNREAD: &str = "fstab-unread";
 
 /// The back end `mount`.
 #[derive(Debug)]
