@@ -28,6 +28,7 @@ pub mod message;
 pub mod outcome;
 mod outline;
 pub mod packed;
+pub mod past;
 pub mod pipe;
 pub mod remote;
 pub mod schedule;

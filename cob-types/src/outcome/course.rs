@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{CobOutcome, Ended, HostOutcome, Later, SKEW_NS};
 use crate::history::{HistoryEntry, HistoryEvent};
 use crate::id::{CobId, GenerationNumber, StateName};
+use crate::past::{HostPast, Leg};
 
 /// How often later events of a host are reported.
 const LATER: usize = 100;
@@ -24,10 +25,7 @@ pub struct Course {
     all: Vec<HostOutcome>,
     /// The present switch, also when it has converged.
     open: Option<HostOutcome>,
-    /// The final goal that was announced last.
-    goal: Option<GenerationNumber>,
-    /// The next step, if the present switch leads to its goal in steps.
-    step: Option<GenerationNumber>,
+    past: HostPast,
     /// The earlier states of change objects that left them after convergence and are not back.
     away: BTreeMap<CobId, StateName>,
     /// Change objects that others have changed since: their repair does not belong to the switch.
@@ -37,31 +35,19 @@ pub struct Course {
 impl Course {
     /// Reads the next entry of the history.
     pub fn note(&mut self, entry: &HistoryEntry) {
-        let Self { all, open, goal, step, away, drifted } = self;
+        let leg = self.past.take(entry);
+        let Self { all, open, away, drifted, .. } = self;
+        if let Some(Leg { to, goes_on, .. }) = leg {
+            if goes_on && open.as_ref().is_some_and(|on| on.ended != Ended::Converged) {
+                return;
+            }
+            all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
+            *open = Some(begun(entry, to, Ended::UnderWay));
+            away.clear();
+            drifted.clear();
+            return;
+        }
         match (entry.happened(), open.as_mut()) {
-            // It precedes the `go`.
-            (HistoryEvent::Terms(to), _) => *goal = to.or(*goal),
-            (HistoryEvent::Return(to), on) => {
-                *goal = None;
-                // A return to the present step has no `go` of its own.
-                let (Some(at), Some(_)) = (step.take().filter(|at| to == Some(*at)), on) else { return };
-                all.extend(open.take().map(|before| closed(before, at, entry.ts_ns)));
-                *open = Some(begun(entry, at, Ended::UnderWay));
-            }
-            (HistoryEvent::Go(Some(next)), on) => {
-                let to = goal.filter(|goal| *goal > next).unwrap_or(next);
-                *goal = Some(to).filter(|to| *to != next);
-                // A host that missed many generations activates several in turn: that is a single switch.
-                let goes_on = step.is_some() && on.is_some_and(|on| on.to == to && on.ended != Ended::Converged);
-                *step = goal.map(|_| next);
-                if goes_on {
-                    return;
-                }
-                all.extend(open.take().map(|before| closed(before, to, entry.ts_ns)));
-                *open = Some(begun(entry, to, Ended::UnderWay));
-                away.clear();
-                drifted.clear();
-            }
             (HistoryEvent::CallOff(to), _) => {
                 let ended_ns = Some(entry.ts_ns);
                 all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cob_types::history::{HistoryEntry, HistoryEvent};
+use cob_types::past::HostPast;
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
 use crate::plan::{Planned, SwitchPlan};
@@ -51,10 +52,7 @@ pub struct Progress {
     running: BTreeMap<CobId, Option<usize>>,
     /// Running change objects whose attempt failed and will be repeated.
     between: BTreeSet<CobId>,
-    /// The paused hosts. A pause outlasts switches.
-    paused: BTreeSet<HostName>,
-    /// Hosts on which the switch was cancelled, and that have received no `resume` and no other switch.
-    cancelled: BTreeSet<HostName>,
+    hosts: BTreeMap<HostName, HostPast>,
     /// Transitions that are not in the plan.
     unplanned: u64,
     failed: u64,
@@ -115,8 +113,7 @@ impl Progress {
             coming: BTreeMap::new(),
             running: BTreeMap::new(),
             between: BTreeSet::new(),
-            paused: BTreeSet::new(),
-            cancelled: BTreeSet::new(),
+            hosts: BTreeMap::new(),
             unplanned: 0,
             failed: 0,
             last_end: 0,
@@ -146,7 +143,7 @@ impl Progress {
     /// Processes the next entry of the merged history.
     #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
-        self.stand(entry);
+        self.hosts.entry(entry.host.clone()).or_default().take(entry);
         // A switch before the plan's start generation became active is not the planned switch.
         if !self.is_from_there && entry.generation == plan.from && self.left.contains(&entry.host) {
             self.begin(plan);
@@ -219,7 +216,7 @@ impl Progress {
                     self.between.insert(cob.clone());
                     match at {
                         // A cancelled action has not failed; it starts again later.
-                        Some(at) if self.cancelled.contains(&entry.host) => self.made[at] = Made::Not,
+                        Some(at) if self.is_cancelled(&entry.host) => self.made[at] = Made::Not,
                         Some(_) | None => self.failed += 1,
                     }
                 }
@@ -234,21 +231,12 @@ impl Progress {
         }
     }
 
-    /// Updates whether the host continues or stands still from here on.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
-    fn stand(&mut self, entry: &HistoryEntry) {
-        let host = &entry.host;
-        match entry.happened() {
-            HistoryEvent::Pause => _ = self.paused.insert(host.clone()),
-            HistoryEvent::Cancel(_) => _ = self.cancelled.insert(host.clone()),
-            HistoryEvent::Resume => _ = (self.paused.remove(host), self.cancelled.remove(host)),
-            HistoryEvent::Unhold | HistoryEvent::Go(_) | HistoryEvent::Return(_) => _ = self.cancelled.remove(host),
-            _ => {}
-        }
+    fn stands_still(&self, host: &str) -> bool {
+        self.hosts.get(host).is_some_and(HostPast::stands_still)
     }
 
-    fn stands_still(&self, host: &str) -> bool {
-        self.paused.contains(host) || self.cancelled.contains(host)
+    fn is_cancelled(&self, host: &HostName) -> bool {
+        self.hosts.get(host).is_some_and(|host| host.is_cancelled)
     }
 
     /// The progress of a transition; on a stopped host a transition between attempts does not run.
@@ -356,18 +344,18 @@ impl Progress {
 
     /// The stopped hosts with unfinished transitions.
     fn holding(&self, plan: &SwitchPlan) -> BTreeMap<HostName, WhyIdle> {
-        let of = |all: &BTreeSet<HostName>, why: WhyIdle| {
-            let waits = |step: &&Planned| match self.made(plan, step.id) {
+        let waits = |step: &Planned| {
+            let (host, past) = self.hosts.get_key_value(step.cob.host_str()).filter(|(_, past)| past.stands_still())?;
+            // A host that is both paused and cancelled counts as cancelled.
+            let why = if past.is_cancelled { WhyIdle::Cancelled } else { WhyIdle::Paused };
+            let holds = match self.made(plan, step.id) {
                 Made::Not => true,
                 Made::Runs(_) => why == WhyIdle::Cancelled,
                 Made::Failed(_) | Made::Ended(..) => false,
             };
-            let hosts: BTreeSet<&str> = plan.transitions.iter().filter(waits).map(|s| s.cob.host_str()).collect();
-            let all = all.iter().filter(|host| hosts.contains(host.as_str()));
-            all.map(|host| (host.clone(), why)).collect::<Vec<_>>()
+            holds.then(|| (host.clone(), why))
         };
-        // A host that is both paused and cancelled counts as cancelled.
-        [of(&self.paused, WhyIdle::Paused), of(&self.cancelled, WhyIdle::Cancelled)].into_iter().flatten().collect()
+        plan.transitions.iter().filter_map(waits).collect()
     }
 
     /// Transitions that will not be made by themselves, with or without transitions that wait for hosts to resume.
@@ -386,7 +374,7 @@ impl Progress {
                 Made::Failed(_) => true,
                 Made::Not => gone() || behind(),
                 // It was told to end.
-                Made::Runs(_) => with_held && self.cancelled.contains(&host),
+                Made::Runs(_) => with_held && self.is_cancelled(&host),
                 Made::Ended(..) => false,
             };
             if never {

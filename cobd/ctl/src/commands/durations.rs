@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use cob_types::history::{HistoryEntry, HistoryEvent};
-use cob_types::{CobId, StateName};
+use cob_types::StateName;
+use cob_types::history::HistoryEntry;
+use cob_types::past::{RecordedTransition, Running};
 use serde_json::Value;
 
 use super::recorded::{Latest, Record, took};
@@ -78,8 +79,7 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
 /// The durations of actions in the histories.
 #[derive(Debug, Default)]
 struct Recorded {
-    /// The action that runs on each change object: its start, its source and its target state.
-    running: BTreeMap<CobId, (u64, StateName, StateName)>,
+    running: Running,
     /// Milliseconds by action, service and node, each identified by the time of its end.
     times: BTreeMap<(&'static str, String, String), Latest<u64, u64>>,
     /// Successful transitions that are no action of a plan.
@@ -89,21 +89,13 @@ struct Recorded {
 
 impl Record for Recorded {
     fn take(&mut self, entry: HistoryEntry) {
-        match (entry.happened(), &entry.from, &entry.to) {
-            (HistoryEvent::Start(cob), Some(from), Some(to)) => {
-                self.running.insert(cob.clone(), (entry.ts_ns, from.clone(), to.clone()));
-            }
-            (HistoryEvent::End(cob), ..) => {
-                if let (Some((began, from, to)), Some(true)) = (self.running.remove(cob), entry.ok) {
-                    self.ended(cob, (&from, &to), began, entry.ts_ns);
-                }
-            }
-            _ => {}
+        if let Some(ended) = self.running.take(&entry) {
+            self.ended(&ended, entry.ts_ns);
         }
     }
 
     fn end(&mut self) {
-        self.running.clear();
+        self.running = Running::default();
     }
 
     fn left_out(&self) -> usize {
@@ -123,14 +115,14 @@ impl Record for Recorded {
 }
 
 impl Recorded {
-    fn ended(&mut self, cob: &CobId, (from, to): (&StateName, &StateName), began: u64, at: u64) {
+    fn ended(&mut self, RecordedTransition { cob, from, to, began_ns }: &RecordedTransition, at: u64) {
         let service = cob.name().strip_suffix("/instance").filter(|service| !service.contains('/'));
         let action = action(from, to);
         let (Some(service), Some(action)) = (service, action) else {
             self.others += 1;
             return;
         };
-        let Some(ns) = took(began, at) else {
+        let Some(ns) = took(*began_ns, at) else {
             self.left_out += 1;
             return;
         };

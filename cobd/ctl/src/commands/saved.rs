@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 
 use cob_types::HostName;
-use cob_types::history::HistoryEntry;
+use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::words::{count, form};
 
 use crate::failure::Failure;
@@ -153,7 +153,7 @@ fn join(history: &mut History, part: History) {
             let new: Vec<_> = entries.into_iter().filter(|entry| !at.contains(entry)).collect();
             // The `failed` entry of a transition comes after its end.
             at.extend(new);
-            at.sort_by_key(|entry| entry.event == "failed");
+            at.sort_by_key(|entry| matches!(entry.happened(), HistoryEvent::Failed(_)));
         }
     }
 }
@@ -161,7 +161,7 @@ fn join(history: &mut History, part: History) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::entry;
+    use crate::testing::{entry, id};
 
     fn put_together(files: Vec<Vec<HistoryEntry>>) -> Vec<Vec<u64>> {
         let mut parts = Parts::default();
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(put_together(vec![early.clone(), vec![other]]), [vec![1, 2, 5], vec![lamport]]);
         }
         // The end of a transition and its failure share a position, and may be split apart.
-        let word = |event: &str| HistoryEntry { event: event.to_owned(), ..at("n1", 4, 9) };
+        let word = |event: &str| HistoryEntry { event: event.to_owned(), cob: Some(id("n1/db")), ..at("n1", 4, 9) };
         let mut parts = Parts::default();
         parts.add(vec![word("failed")]);
         parts.add(vec![word("end")]);

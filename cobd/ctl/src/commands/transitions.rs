@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
+use cob_types::past::{RecordedTransition, Running};
 use cob_types::{CobId, HostName, StateName};
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ pub(super) struct Transitions {
 /// The state of reading a history.
 #[derive(Debug, Default)]
 struct Reading {
-    running: BTreeMap<CobId, (u64, StateName, StateName)>,
+    running: Running,
     activated: BTreeMap<HostName, Activated>,
     /// The change objects with a recorded check.
     known: BTreeSet<CobId>,
@@ -49,37 +50,34 @@ impl Record for Transitions {
     fn take(&mut self, entry: HistoryEntry) {
         let history = &mut self.history;
         history.messages.take(&entry);
-        let HistoryEntry { ts_ns, host, cob, event, from, to, ok, heard_ns, .. } = entry;
-        match (event.as_str(), cob, from, to) {
-            ("activate", None, ..) => {
+        let ts_ns = entry.ts_ns;
+        if let Some(RecordedTransition { cob, from, to, began_ns }) = history.running.take(&entry) {
+            // The next step starts when the daemon learns of the end.
+            match took(began_ns, entry.heard_ns.unwrap_or(ts_ns)) {
+                Some(ns) => {
+                    let times = self.times.entry((cob, format!("{from}>{to}"))).or_default();
+                    times.add(ts_ns, ns / 1000, LAST);
+                }
+                None => self.left_out += 1,
+            }
+        }
+        let host = entry.host.clone();
+        match (entry.happened(), &entry.to) {
+            (HistoryEvent::Activate, _) => {
                 _ = history.activated.insert(host, Activated { at: Some(ts_ns), ..Activated::default() })
             }
-            ("start", Some(cob), Some(from), Some(to)) => {
+            (HistoryEvent::Start(cob) | HistoryEvent::Drift(cob), _) => {
                 history.activated.entry(host).or_default().looked.insert(cob.clone());
-                history.running.insert(cob, (ts_ns, from, to));
             }
-            ("drift", Some(cob), ..) => _ = history.activated.entry(host).or_default().looked.insert(cob),
-            ("end", Some(cob), ..) => {
-                if let (Some((began, from, to)), Some(true)) = (history.running.remove(&cob), ok) {
-                    // The next step starts when the daemon learns of the end.
-                    match took(began, heard_ns.unwrap_or(ts_ns)) {
-                        Some(ns) => {
-                            let times = self.times.entry((cob, format!("{from}>{to}"))).or_default();
-                            times.add(ts_ns, ns / 1000, LAST);
-                        }
-                        None => self.left_out += 1,
-                    }
-                }
-            }
-            ("check", Some(cob), _, Some(found)) => {
+            (HistoryEvent::Check(cob), Some(found)) => {
                 // An activation checks only new change objects, and those with changed content.
-                let due = found == StateName::OUTDATED || !history.known.contains(&cob);
+                let due = *found == StateName::OUTDATED || !history.known.contains(cob);
                 let activated = history.activated.entry(host).or_default();
                 let since = activated.at.and_then(|at| took(at, ts_ns));
                 let first = activated.looked.insert(cob.clone());
                 history.known.insert(cob.clone());
                 if let Some(since) = since.filter(|since| due && first && *since <= CHECK_NS) {
-                    self.times.entry((cob, "check".to_owned())).or_default().add(ts_ns, since / 1000, LAST);
+                    self.times.entry((cob.clone(), "check".to_owned())).or_default().add(ts_ns, since / 1000, LAST);
                 }
             }
             _ => {}

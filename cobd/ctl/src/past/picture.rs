@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
+use cob_types::past::HostPast;
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 use serde::Serialize;
 
@@ -78,13 +79,7 @@ pub struct Folding {
 struct Host {
     /// Number and time of the oldest entry in its history.
     first: Option<(u64, u64)>,
-    generation: Option<GenerationNumber>,
-    /// The generation before it.
-    came_from: Option<GenerationNumber>,
-    switching_to: Option<GenerationNumber>,
-    paused: bool,
-    held: Option<GenerationNumber>,
-    stopped: Option<String>,
+    past: HostPast,
     cobs: BTreeMap<CobId, Cob>,
 }
 
@@ -125,7 +120,9 @@ impl Folding {
 
     /// The present, previous and next generations of the hosts: their change objects were there, or departing.
     pub fn generations(&self) -> impl Iterator<Item = GenerationNumber> + '_ {
-        self.hosts.values().flat_map(|host| [host.generation, host.came_from, host.switching_to]).flatten()
+        let of =
+            |HostPast { generation, came_from, switching_to, .. }: &HostPast| [*generation, *came_from, *switching_to];
+        self.hosts.values().flat_map(move |host| of(&host.past)).flatten()
     }
 
     /// Takes the next entry. Entries after the moment count too: they show the state before them.
@@ -154,28 +151,9 @@ impl Folding {
 impl Host {
     #[expect(clippy::wildcard_enum_match_arm, reason = "other events do not matter here")]
     fn before(&mut self, entry: &HistoryEntry) {
-        if entry.generation != GenerationNumber(0) && self.generation != Some(entry.generation) {
-            self.came_from = self.generation.replace(entry.generation);
-        }
+        self.past.take(entry);
         match entry.happened() {
-            HistoryEvent::Activate => {
-                self.switching_to = None;
-                self.doubt();
-            }
-            HistoryEvent::Settled(_) => {
-                self.stopped = None;
-                self.doubt();
-            }
-            HistoryEvent::Go(to) => {
-                self.switching_to = to;
-                (self.held, self.stopped) = (None, None);
-            }
-            HistoryEvent::Stopped(why) => self.stopped = Some(why.to_owned()),
-            HistoryEvent::Withdraw { .. } | HistoryEvent::Return(_) => self.stopped = None,
-            HistoryEvent::Pause => self.paused = true,
-            HistoryEvent::Resume => (self.paused, self.held) = (false, None),
-            HistoryEvent::Cancel(to) => self.held = to,
-            HistoryEvent::Unhold => self.held = None,
+            HistoryEvent::Activate | HistoryEvent::Settled(_) => self.doubt(),
             // A restarted daemon has lost its pending requests.
             HistoryEvent::Daemon => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
             _ => {}
@@ -198,7 +176,7 @@ impl Host {
             return;
         }
         // A change object of a later generation did not exist yet.
-        if !self.cobs.contains_key(id) && self.generation != Some(entry.generation) {
+        if !self.cobs.contains_key(id) && self.past.generation != Some(entry.generation) {
             return;
         }
         self.cobs.entry(id.clone()).or_default().after(entry);
@@ -216,8 +194,8 @@ impl Host {
         let whole = reachable && self.first.is_some_and(|(seq, _)| seq <= 1);
         let there = self.cobs.into_iter().filter(|(_, cob)| !cob.gone);
         let cobs = there.map(|(id, cob)| cob.picture(id, whole)).collect();
-        let Host { generation, switching_to, paused, held, stopped, .. } = self;
-        let paused = paused || held.is_some();
+        let paused = self.past.stands_still();
+        let HostPast { generation, switching_to, cancelled: held, stopped, .. } = self.past;
         PastHost { name, reachable, missing, generation, switching_to, paused, held, stopped, cobs }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
+use cob_types::past::HostPast;
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
 
@@ -42,10 +43,9 @@ pub struct Replay {
 /// The part of a host in the switch.
 #[derive(Debug, Default)]
 struct Part {
+    past: HostPast,
     /// Whether the host has received `go` for this switch, and no later `go` for another.
     on: bool,
-    /// Whether the host first switches to another generation on the path to this one.
-    in_steps: bool,
     /// The `prepare` entry, until `go`.
     prepared: Option<(usize, HistoryEntry)>,
     /// The `terms` entry (the announced options of the switch) for this generation, until `go`.
@@ -67,27 +67,18 @@ impl Replay {
         self.taken += 1;
         let part = self.hosts.entry(entry.host.clone()).or_default();
         let is_here = |to: Option<GenerationNumber>| to == Some(self.generation);
+        if let Some(leg) = part.past.take(&entry).filter(|_| is_go(&entry)) {
+            if leg.to == self.generation && !part.on {
+                part.entries = part.prepared.take().into_iter().collect();
+                part.entries.extend(part.sets_out.take().filter(|_| leg.next != leg.to));
+            }
+            part.on = leg.to == self.generation;
+        }
         match entry.happened() {
             HistoryEvent::Prepare(to) if is_here(to) && !part.on => part.prepared = Some((place, entry)),
             HistoryEvent::Terms(to) if is_here(to) && !part.on => part.sets_out = Some((place, entry)),
             // Belongs to the next switch, before its `go`.
             HistoryEvent::Terms(Some(to)) if to != self.generation => {}
-            HistoryEvent::Go(to) if !part.on && (is_here(to) || part.sets_out.is_some()) => {
-                part.on = true;
-                part.in_steps = !is_here(to);
-                part.entries = part.prepared.take().into_iter().collect();
-                part.entries.extend(part.sets_out.take().filter(|_| part.in_steps));
-                part.entries.push((place, entry));
-            }
-            HistoryEvent::Go(to) if part.on && part.in_steps => {
-                part.in_steps = !is_here(to);
-                part.entries.push((place, entry));
-            }
-            HistoryEvent::Go(to) if !is_here(to) => part.on = false,
-            HistoryEvent::Return(_) if part.on => {
-                part.in_steps = false;
-                part.entries.push((place, entry));
-            }
             _ if part.on => part.entries.push((place, entry)),
             _ => {}
         }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use cob_types::GenerationNumber;
 use cob_types::history::{HistoryEntry, HistoryEvent};
+use cob_types::past::{RecordedTransition, Running};
 use cob_types::status::ClusterStatus;
 
 use super::{LOOK, is_worth_asking, line};
@@ -224,24 +225,21 @@ impl Stage {
     /// The actions since the start of the switch to a generation, from the hosts' histories.
     pub(crate) async fn what_happened(&self, screen: &mut Screen, generation: u64) -> Result<(), Failure> {
         let (_, text) = self.quietly(&["history", "--json"]).await;
-        let entries: Vec<HistoryEntry> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+        let mut entries: Vec<HistoryEntry> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
         let go = HistoryEvent::Go(Some(GenerationNumber(generation)));
         let went = entries.iter().filter(|e| e.happened() == go).map(|e| e.ts_ns).min().unwrap_or(0);
-        let of = |e: &HistoryEntry| e.ts_ns >= went && matches!(e.event.as_str(), "start" | "end");
-        let mut actions: Vec<HistoryEntry> = entries.into_iter().filter(of).collect();
-        actions.sort_by_key(|e| e.ts_ns);
-        let first = actions.first().map_or(0, |e| e.ts_ns);
-        for end in actions.iter().filter(|e| e.event == "end") {
-            let start =
-                actions.iter().find(|s| s.event == "start" && s.cob == end.cob && s.from == end.from && s.to == end.to);
-            let (Some(cob), Some(from), Some(to)) = (&end.cob, &end.from, &end.to) else { continue };
-            let began = start.map_or(end.ts_ns, |s| s.ts_ns) - first;
-            let took = end.ts_ns.saturating_sub(first + began);
+        entries.retain(|e| e.ts_ns >= went);
+        entries.sort_by_key(|e| e.ts_ns);
+        let is_start = |e: &&HistoryEntry| matches!(e.happened(), HistoryEvent::Start(_));
+        let first = entries.iter().find(is_start).map_or(0, |e| e.ts_ns);
+        let mut running = Running::default();
+        for end in &entries {
+            let Some(RecordedTransition { cob, from, to, began_ns }) = running.take(end) else { continue };
             let text = format!(
                 "    {:>7.3} s  {:<16} {from} -> {to}  ({:.0} ms)",
-                seconds(began),
+                seconds(began_ns - first),
                 cob.to_string(),
-                seconds(took) * 1000.0
+                seconds(end.ts_ns.saturating_sub(began_ns)) * 1000.0
             );
             screen.line(&text)?;
         }
