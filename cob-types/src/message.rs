@@ -220,6 +220,10 @@ pub struct Refused {
     pub about: About,
     /// The reason, for people.
     pub reason: String,
+    /// The state from which no route leads to a requested state; absent: another reason, or a daemon of an earlier
+    /// version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<StateName>,
 }
 
 /// Travels along the change objects that wait for each other; if it returns to its initiator, there is a deadlock.
@@ -548,7 +552,7 @@ mod tests {
                     folder: Some(7),
                 }),
                 Item::Recall(about.clone()),
-                Item::Refused(Refused { about, reason: "no route".into() }),
+                Item::Refused(Refused { about, reason: "no route".into(), from: None }),
                 Item::Through(GenerationNumber(5)),
             ],
             under_way: Some(UnderWay { to: GenerationNumber(4), left: None, round: 1 }),
@@ -567,7 +571,7 @@ mod tests {
             (Item::Recall(about.clone()), "n2"),
             (Item::Query(about.clone()), "n2"),
             (Item::Lapsed(about.clone()), "n2"),
-            (Item::Refused(Refused { about: about.clone(), reason: String::new() }), "n2"),
+            (Item::Refused(Refused { about: about.clone(), reason: String::new(), from: None }), "n2"),
             (Item::Hello(Hello { kept: vec![about.clone()] }), "n1"),
         ] {
             for name in ["n1", "n2", "n3", "n"] {

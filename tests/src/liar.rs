@@ -145,7 +145,7 @@ impl Said<'_> {
             9 => Item::Release(asks),
             10 => Item::Query(granted),
             11 => Item::Recall(granted),
-            12 => Item::Refused(Refused { about: granted, reason: "no".to_owned() }),
+            12 => Item::Refused(Refused { about: granted, reason: "no".to_owned(), from: None }),
             13 => Item::Hello(Hello { kept: vec![asks] }),
             14 => {
                 let (from, to) = (GenerationNumber(random.below(3)), GenerationNumber(random.below(3)));

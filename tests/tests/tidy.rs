@@ -420,7 +420,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 
 /// Texts of other programs that our programs read, with the program; and texts of earlier versions of COB, which had no
 /// typed field.
-const FOREIGN: [(&str, &str); 26] = [
+const FOREIGN: [(&str, &str); 25] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
@@ -446,7 +446,6 @@ const FOREIGN: [(&str, &str); 26] = [
     ("recursion limit", "the YAML parser"),
     ("unknown anchor", "the YAML parser"),
     ("for everybody", "cobd without `facts`"),
-    ("no route leads from ", "cobd, whose refusal has no typed reason"),
 ];
 
 /// The text in which a line of code searches for a sentence: a literal with two words or more.

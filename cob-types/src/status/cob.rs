@@ -193,6 +193,9 @@ pub enum Wait {
         /// The reason of a refusal, if it was refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+        /// The state of the requested change object from which no route led to an acceptable state.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused_in: Option<StateName>,
     },
     /// Its budget has no free token.
     Token {

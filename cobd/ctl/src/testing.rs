@@ -101,7 +101,14 @@ pub(crate) fn failed(cob: &str, from: &str, to: &str) -> CobStatus {
 }
 
 pub(crate) fn lock(cob: &str, wanted: &str) -> Wait {
-    Wait::Lock { cob: id(cob), states: vec![state(wanted)], since_ns: NOW - s(12), recalled: false, refused: None }
+    Wait::Lock {
+        cob: id(cob),
+        states: vec![state(wanted)],
+        since_ns: NOW - s(12),
+        recalled: false,
+        refused: None,
+        refused_in: None,
+    }
 }
 
 pub(crate) fn grant(cob: &str, held: &str) -> Wait {

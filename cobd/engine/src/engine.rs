@@ -381,7 +381,7 @@ impl Engine {
                 Msg::Recall(number) => o.on_recall(cx, from, number),
                 Msg::Query(number) => o.on_query(cx, from, number),
                 Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
-                Msg::Refused { number, reason } => o.on_refused(from, number, reason),
+                Msg::Refused { number, refusal } => o.on_refused(from, number, refusal),
                 Msg::Probe(probe) => return o.on_probe(cx, from, probe),
             }
             None

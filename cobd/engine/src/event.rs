@@ -105,6 +105,8 @@ pub enum ActionOutcome {
     Failed {
         /// The reason, with the last lines that the action printed.
         error: String,
+        /// A person has to decide a conflict.
+        conflict: bool,
     },
     /// Unknown: the daemon or the host died while the action ran, and the action left no result.
     Lost,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
-use cob_types::{GenerationNumber, Number, Rank};
+use cob_types::{GenerationNumber, Number, Rank, StateName};
 
 use crate::names::{CobRef, StateId};
 use crate::spec::Set;
@@ -39,8 +39,16 @@ pub(crate) enum Msg {
     Recall(Number),
     Query(Number),
     Lapsed(Number),
-    Refused { number: Number, reason: Box<str> },
+    Refused { number: Number, refusal: Refusal },
     Probe(Probed),
+}
+
+/// A grantor's refusal of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Box<str>,
+    /// The state from which no route leads to a requested state, if that is the reason.
+    pub(crate) from: Option<StateName>,
 }
 
 /// A request.

@@ -207,6 +207,9 @@ pub enum Body {
         /// The token of its budget that it still keeps: it is not back yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<Box<LockRecord>>,
+        /// A person has to decide a conflict.
+        #[serde(default, skip_serializing_if = "is_default")]
+        conflict: bool,
     },
     /// A check has ended.
     Checked {

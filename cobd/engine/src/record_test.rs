@@ -99,6 +99,7 @@ fn one_of_each() -> Vec<Body> {
             span: (1, 2),
             error: String::new(),
             token: None,
+            conflict: false,
         },
         Body::Checked {
             cob: cob(),

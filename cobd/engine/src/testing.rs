@@ -169,7 +169,7 @@ impl Bench {
         let outcome = if ok {
             ActionOutcome::Done { values: Values::new() }
         } else {
-            ActionOutcome::Failed { error: "no".to_owned() }
+            ActionOutcome::Failed { error: "no".to_owned(), conflict: false }
         };
         self.event(Event::ActionEnded { cob, job, outcome, span: (0, 0) })
     }

@@ -378,7 +378,7 @@ impl Loaded {
             self.says_of_some("recalls", |l, n| Item::Recall(of(l, n)));
             self.says_of_some("lapses", |l, n| Item::Lapsed(of(l, n)));
             self.says_of_some("grants", |l, n| Item::Grant(l.grant(n % l.size.own)));
-            self.says_of_some("refusals", |l, n| Item::Refused(Refused { about: of(l, n), reason: "x".repeat(500) }));
+            self.says_of_some("refusals", |l, n| Item::Refused(Refused { about: of(l, n), reason: "x".repeat(500), from: None }));
             self.says_of_some("confirmed releases", |l, n| Item::Released(of(l, n)));
         }
         self.step("a new link", Event::LinkUp(member.clone()));

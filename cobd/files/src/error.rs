@@ -5,7 +5,7 @@ use std::io;
 use crate::path::{PathError, TreePath};
 
 /// The start of the error of a conflict, which a person has to decide.
-pub const DECISION: &str = "`cobctl diff` shows both sides, `cobctl resolve` decides";
+const DECISION: &str = "`cobctl diff` shows both sides, `cobctl resolve` decides";
 
 /// The reason why a file tree could not be checked, applied or retired.
 #[derive(Debug, thiserror::Error)]

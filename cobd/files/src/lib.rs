@@ -30,7 +30,7 @@ mod wanted;
 pub use attributes::{Attributes, Bytes, Managed, Who};
 pub use decisions::Choice;
 pub use disk::{Found, Stamp};
-pub use error::{Conflict, DECISION, FilesError, MAX_ENTRIES, MAX_FILE, MAX_TREE};
+pub use error::{Conflict, FilesError, MAX_ENTRIES, MAX_FILE, MAX_TREE};
 pub use files::{Applied, Checked, Files, Job, NoVault, State, Vault, missing};
 pub use history::Shown;
 pub use path::{PathError, TreePath};

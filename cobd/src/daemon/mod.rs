@@ -331,11 +331,12 @@ impl Daemon {
                 self.check_ended(cob, job, found);
             }
             JobEnd::Moved(moved) => {
-                let failed = matches!(moved, kinds::Outcome::Failed { .. });
+                let failed = matches!(moved, kinds::Outcome::Failed { .. } | kinds::Outcome::Conflict { .. });
                 self.jobs.moved(&cob, self.clock.now(), last_lines, failed);
                 let outcome = match moved {
                     kinds::Outcome::Done { exports, .. } => ActionOutcome::Done { values: exports },
-                    kinds::Outcome::Failed { reason } => ActionOutcome::Failed { error: reason },
+                    kinds::Outcome::Failed { reason } => ActionOutcome::Failed { error: reason, conflict: false },
+                    kinds::Outcome::Conflict { reason } => ActionOutcome::Failed { error: reason, conflict: true },
                     kinds::Outcome::Cancelled => ActionOutcome::Cancelled,
                     kinds::Outcome::Lost => ActionOutcome::Lost,
                 };

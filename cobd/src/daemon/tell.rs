@@ -152,8 +152,7 @@ impl Daemon {
     /// Adds the data that the engine lacks.
     fn add_more(&self, status: &mut CobStatus) {
         status.drift = self.kinds.drift(&status.id);
-        let Some(ActionStatus { last_line, error, conflict, .. }) = status.action.as_mut() else { return };
-        *conflict = error.contains(cob_files::DECISION);
+        let Some(ActionStatus { last_line, .. }) = status.action.as_mut() else { return };
         let output = self.output(&status.id).unwrap_or_default();
         last_line.clear();
         last_line.push_str(output.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default());

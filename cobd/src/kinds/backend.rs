@@ -197,6 +197,11 @@ pub enum Outcome {
         /// The reason, in one sentence.
         reason: String,
     },
+    /// It failed, because a person has to decide a conflict.
+    Conflict {
+        /// The reason, in one sentence.
+        reason: String,
+    },
     /// The daemon cancelled the transition.
     Cancelled,
     /// The result is unknown: the runner was killed, or the transition ran inside a daemon that has ended.

@@ -35,7 +35,9 @@ impl Saved {
             Outcome::Done { saved, .. } => {
                 self.keep(cob, hop, saved.as_deref()).and_then(|()| self.taken_back(&self.folder(cob), &hop.to))
             }
-            Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => self.keep(cob, hop, raw),
+            Outcome::Failed { .. } | Outcome::Conflict { .. } | Outcome::Cancelled | Outcome::Lost => {
+                self.keep(cob, hop, raw)
+            }
         };
         match kept {
             Ok(()) => outcome,

@@ -183,7 +183,7 @@ impl Drop for Bench {
 /// The reason of a failure.
 pub(super) fn reason(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Failed { reason } => reason,
+        Outcome::Failed { reason } | Outcome::Conflict { reason } => reason,
         Outcome::Done { .. } | Outcome::Cancelled | Outcome::Lost => panic!("not failed: {outcome:?}"),
     }
 }

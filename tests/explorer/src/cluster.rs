@@ -302,7 +302,7 @@ impl<'a> Setting<'a> {
         cluster.failures -= u8::from(fails);
         cluster.reality.end(thing, !fails);
         let outcome = if fails {
-            ActionOutcome::Failed { error: "explored".to_owned() }
+            ActionOutcome::Failed { error: "explored".to_owned(), conflict: false }
         } else {
             ActionOutcome::Done { values: Values::new() }
         };

@@ -222,8 +222,14 @@ fn a_failed_change_object_on_a_host_that_is_held_needs_a_resume_too() {
 
 #[test]
 fn a_lock_asked_back_is_no_circle() {
-    let recalled =
-        Wait::Lock { cob: id("n1/db"), states: vec![state("up")], since_ns: NOW, recalled: true, refused: None };
+    let recalled = Wait::Lock {
+        cob: id("n1/db"),
+        states: vec![state("up")],
+        since_ns: NOW,
+        recalled: true,
+        refused: None,
+        refused_in: None,
+    };
     let all = hosts(vec![
         waiting("n2/app", "up", "restarted", vec![recalled]),
         waiting("n1/db", "up", "down", vec![grant("n2/app", "up")]),
@@ -267,6 +273,7 @@ fn what_needs_a_hand_says_whose() {
             since_ns: NOW,
             recalled: false,
             refused: Some("no route to upp".to_owned()),
+            refused_in: None,
         }],
     )]);
     insta::assert_snapshot!(told(&refused, "n2/app").2, @"n2/app up was refused by n1/db: no route to upp");
@@ -282,6 +289,7 @@ fn who_refuses_for_a_conflict_is_looked_at_too() {
         since_ns: NOW,
         recalled: false,
         refused: Some("no route leads from conflict to present".to_owned()),
+        refused_in: Some(state("conflict")),
     };
     let all = hosts(vec![conflict, up("n2/app", vec![refused])]);
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up was refused by n1/conf, which is in conflict: a user on the host and the model changed the same content");

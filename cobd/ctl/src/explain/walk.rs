@@ -247,7 +247,9 @@ impl<'a> Walk<'a, '_> {
     fn wait(&mut self, host: &'a HostStatus, cob: &'a CobStatus, wait: &Wait, found: &mut Found) {
         let now = host.now_ns;
         match wait {
-            Wait::Lock { cob: asked, refused: Some(reason), since_ns, .. } if self.still_refuses(asked, reason) => {
+            Wait::Lock { cob: asked, refused: Some(reason), refused_in, since_ns, .. }
+                if self.still_refuses(asked, refused_in.as_ref()) =>
+            {
                 if let Seen::Found(_, CobStatus { stopped: Some(stopped), .. }) = self.look(asked) {
                     found.causes.push(Cause::stopped(asked, stopped, false));
                     return;
@@ -317,12 +319,9 @@ impl<'a> Walk<'a, '_> {
 
     /// Whether a refusal still applies to the present state of the asked change object: the requester is not informed
     /// of later transitions.
-    fn still_refuses(&mut self, asked: &CobId, reason: &str) -> bool {
-        let Some((from, _)) = reason.strip_prefix("no route leads from ").and_then(|r| r.split_once(' ')) else {
-            return true;
-        };
+    fn still_refuses(&mut self, asked: &CobId, refused_in: Option<&StateName>) -> bool {
         match self.look(asked) {
-            Seen::Found(_, refusing) => refusing.state.as_ref().is_some_and(|state| state.as_str() == from),
+            Seen::Found(_, refusing) => refused_in.is_none() || refusing.state.as_ref() == refused_in,
             Seen::Absent(_) | Seen::Unreachable(_) | Seen::NotAsked => true,
         }
     }

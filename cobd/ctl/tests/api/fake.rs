@@ -81,7 +81,14 @@ pub(crate) fn failed(cob: &str) -> CobStatus {
 }
 
 pub(crate) fn lock(cob: &str) -> Wait {
-    Wait::Lock { cob: id(cob), states: vec![state("up")], since_ns: NOW, recalled: false, refused: None }
+    Wait::Lock {
+        cob: id(cob),
+        states: vec![state("up")],
+        since_ns: NOW,
+        recalled: false,
+        refused: None,
+        refused_in: None,
+    }
 }
 
 pub(crate) fn entry(host: &str, seq: u64, lamport: u64) -> HistoryEntry {

@@ -142,7 +142,7 @@ impl Engine {
             let wanted: Vec<String> = request.set.iter().map(ToString::to_string).collect();
             let wanted = join(&wanted, "or");
             let reason = format!("{by} lets {asker} ask {asked} for {wanted}");
-            self.out.send(host, Item::Refused(Refused { about: About { asker, asked, number }, reason }));
+            self.out.send(host, Item::Refused(Refused { about: About { asker, asked, number }, reason, from: None }));
         }
     }
 

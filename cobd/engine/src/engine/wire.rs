@@ -4,7 +4,7 @@ use cob_types::message::{About, Grant, MAX_PROBE_PATH, MAX_VALUES, MAX_WHY, Prob
 use cob_types::{CobId, Item, Number};
 
 use crate::engine::Engine;
-use crate::mail::{Asked, Granted, Mail, Msg, Probed};
+use crate::mail::{Asked, Granted, Mail, Msg, Probed, Refusal};
 use crate::names::{CobRef, HostRef};
 use crate::object::shared;
 
@@ -47,9 +47,11 @@ impl Engine {
                 values: granted.values.as_ref().clone(),
                 folder: self.peers.folder_of(self.names.host_of(to)),
             }),
-            Msg::Refused { number, reason } => {
-                Item::Refused(Refused { about: self.about(to, from, *number), reason: reason.to_string() })
-            }
+            Msg::Refused { number, refusal } => Item::Refused(Refused {
+                about: self.about(to, from, *number),
+                reason: refusal.reason.to_string(),
+                from: refusal.from.clone(),
+            }),
             Msg::Probe(probe) => Item::Probe(Probe {
                 to: id(to),
                 initiator: id(probe.initiator),
@@ -92,7 +94,8 @@ impl Engine {
             Item::Refused(r) => {
                 let pair = self.pair(host, &r.about.asked, &r.about.asker)?;
                 let reason = r.reason.chars().take(MAX_WHY).collect::<String>();
-                (pair, Msg::Refused { number: r.about.number, reason: reason.into() })
+                let refusal = Refusal { reason: reason.into(), from: r.from };
+                (pair, Msg::Refused { number: r.about.number, refusal })
             }
             Item::Probe(p) => {
                 if p.path.len() > MAX_PROBE_PATH {

@@ -245,6 +245,7 @@ impl Object {
         let spec = self.spec.clone();
         let t = &spec.kind.transitions[usize::from(transition)];
         let attempt = self.last.as_ref().map_or(1, |l| l.attempt);
+        let mut met_conflict = false;
         let (ok, error) = match outcome {
             ActionOutcome::Done { values } => {
                 self.state = Some(t.to);
@@ -255,7 +256,8 @@ impl Object {
                 self.livelock.acted();
                 (Some(true), String::new())
             }
-            ActionOutcome::Failed { error } => {
+            ActionOutcome::Failed { error, conflict } => {
+                met_conflict = conflict;
                 self.state = t.failure;
                 self.values = shared(Values::new());
                 let before = self.troubles.failures;
@@ -279,7 +281,7 @@ impl Object {
             }
         };
         if ok != Some(true) {
-            self.trouble(|t| t.error = Some(error.as_str().into()));
+            self.trouble(|t| (t.error, t.conflict) = (Some(error.as_str().into()), met_conflict));
         }
         self.trouble(|t| (t.check_failures, t.check_error) = (0, None));
         if suspect {
@@ -313,6 +315,7 @@ impl Object {
             span,
             error,
             token: self.token_out.clone(),
+            conflict: met_conflict,
         });
         self.changed();
         if let Some(next) = next_spec {

@@ -5,7 +5,7 @@
 
 use cob_types::Number;
 
-use crate::mail::{Granted, Msg};
+use crate::mail::{Granted, Msg, Refusal};
 use crate::names::CobRef;
 use crate::object::{Activity, Cx, Lock, Object};
 use crate::record::Note;
@@ -107,11 +107,11 @@ impl Object {
         }
     }
 
-    pub(crate) fn on_refused(&mut self, asked: CobRef, number: Number, reason: Box<str>) {
+    pub(crate) fn on_refused(&mut self, asked: CobRef, number: Number, refusal: Refusal) {
         if let Ok(at) = self.lock_ix(asked)
             && self.locks[at].number == number
         {
-            self.locks[at].objections.get_or_insert_default().refused = Some(reason);
+            self.locks[at].objections.get_or_insert_default().refused = Some(refusal);
         }
     }
 

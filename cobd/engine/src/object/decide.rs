@@ -8,7 +8,7 @@ use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::{Number, Rank};
 
-use crate::mail::{Asked, Granted, Msg};
+use crate::mail::{Asked, Granted, Msg, Refusal};
 use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
@@ -548,14 +548,15 @@ impl Object {
             let unservable = is_stopped || !self.can_serve(&self.requests[i], state);
             let request = &mut self.requests[i];
             if unservable && !request.refused {
-                let reason = if let Some(stopped) = self.stopped.as_deref().filter(|_| is_stopped) {
-                    stopped.in_words().into()
+                let refusal = if let Some(stopped) = self.stopped.as_deref().filter(|_| is_stopped) {
+                    Refusal { reason: stopped.in_words().into(), from: None }
                 } else {
                     let states: Vec<_> = request.set.iter().map(|s| cx.names.state_name(*s).as_str()).collect();
                     let now = cx.names.state_name(self.spec.kind.id(state));
-                    format!("no route leads from {now} to {}", states.join(" or ")).into()
+                    let reason = format!("no route leads from {now} to {}", states.join(" or ")).into();
+                    Refusal { reason, from: Some(now.clone()) }
                 };
-                let msg = Msg::Refused { number: request.number, reason };
+                let msg = Msg::Refused { number: request.number, refusal };
                 cx.post(self.me, request.asker, msg);
             }
             request.refused = unservable;

@@ -117,7 +117,7 @@ impl Object {
         let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
         let (Some(from), Some(to)) = (find(&missed.from), find(&missed.to)) else { return };
         self.last = Some(LastAction { from, to, attempt: missed.attempt, since: self.since });
-        self.trouble(|t| t.error = Some(missed.error.as_str().into()));
+        self.trouble(|t| (t.error, t.conflict) = (Some(missed.error.as_str().into()), missed.conflict));
     }
 
     fn restore_action(&mut self, cx: &mut Cx<'_>, begun: &Begun, process: bool) {
@@ -168,7 +168,8 @@ impl Object {
         let missed = self.last.as_ref().filter(|_| self.troubles.failures > 0).map(|last| {
             let name = |s| names.state_name(self.spec.kind.id(s)).clone();
             let error = self.troubles.error.as_deref().unwrap_or_default().to_owned();
-            Box::new(Missed { from: name(last.from), to: name(last.to), attempt: last.attempt, error })
+            let (from, to, conflict) = (name(last.from), name(last.to), self.troubles.conflict);
+            Box::new(Missed { from, to, attempt: last.attempt, error, conflict })
         });
         let state = self.state_on_record();
         DurableCob {

@@ -16,6 +16,8 @@ pub(crate) struct Trouble {
     pub(crate) retry_at: Time,
     /// Error of the last unsuccessful attempt, for reports.
     pub(crate) error: Option<Box<str>>,
+    /// A person has to decide a conflict before the next attempt.
+    pub(crate) conflict: bool,
     /// Error of the last check that could not determine the state, for reports.
     pub(crate) check_error: Option<Box<str>>,
 }
@@ -28,8 +30,14 @@ impl Deref for Failures {
     type Target = Trouble;
 
     fn deref(&self) -> &Trouble {
-        static NOTHING: Trouble =
-            Trouble { failures: 0, check_failures: 0, retry_at: Time(0), error: None, check_error: None };
+        static NOTHING: Trouble = Trouble {
+            failures: 0,
+            check_failures: 0,
+            retry_at: Time(0),
+            error: None,
+            conflict: false,
+            check_error: None,
+        };
         self.0.as_deref().unwrap_or(&NOTHING)
     }
 }
@@ -38,6 +46,7 @@ impl Trouble {
     /// A check found its state: errors of attempts matter only while the attempts count.
     pub(crate) fn forget_old_errors(&mut self) {
         self.error = self.error.take().filter(|_| self.failures > 0);
+        self.conflict &= self.failures > 0;
     }
 }
 

@@ -76,7 +76,7 @@ use cob_types::status::Stopped;
 
 use crate::faults::Faults;
 use crate::limits::TokenLimits;
-use crate::mail::{Asked, Mail, Msg};
+use crate::mail::{Asked, Mail, Msg, Refusal};
 use crate::names::{CobRef, Names, StateId};
 use crate::output::Output;
 use crate::peers::Peers;
@@ -301,8 +301,7 @@ pub(crate) struct Lock {
 /// A grantor's objections to a lock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objections {
-    /// The reason of the refusal.
-    pub(crate) refused: Option<Box<str>>,
+    pub(crate) refused: Option<Refusal>,
     /// The time since which the previous grant is known to be invalidated.
     pub(crate) lapsed: Option<Time>,
 }
@@ -313,9 +312,9 @@ impl Lock {
         self.held.is_none() || self.rev_known < self.rev
     }
 
-    /// The reason of the grantor's refusal.
-    pub(crate) fn refused(&self) -> Option<&str> {
-        self.objections.as_ref()?.refused.as_deref()
+    /// The grantor's refusal.
+    pub(crate) fn refused(&self) -> Option<&Refusal> {
+        self.objections.as_ref()?.refused.as_ref()
     }
 
     /// The time since which the previous grant is known to be invalidated; `None` as soon as there is a new grant.

@@ -82,7 +82,7 @@ impl Reporter<'_> {
                 error,
                 last_line: String::new(),
                 earlier_content: o.action_with_earlier_content().is_some(),
-                conflict: false,
+                conflict: o.troubles.conflict && o.troubles.error.is_some() && o.troubles.check_error.is_none(),
             });
         }
         (o.troubles.check_failures > 0).then(|| ActionStatus {
@@ -120,7 +120,8 @@ impl Reporter<'_> {
                 states: self.names.state_names(&lock.set),
                 since_ns: lock.since.0,
                 recalled: lock.held.is_some(),
-                refused: lock.refused().map(ToOwned::to_owned),
+                refused: lock.refused().map(|refusal| refusal.reason.to_string()),
+                refused_in: lock.refused().and_then(|refusal| refusal.from.clone()),
             });
         }
         if (away && !o.view.gated && !o.spec.observe) || o.departs_as_it_is() {

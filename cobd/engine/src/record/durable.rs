@@ -132,6 +132,9 @@ pub struct Missed {
     pub attempt: u32,
     /// The reported error.
     pub error: String,
+    /// A person has to decide a conflict.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
 }
 
 impl DurableCob {
@@ -235,6 +238,7 @@ impl Durable {
                 ok,
                 token,
                 error,
+                conflict,
                 ..
             } => {
                 if *failures > 0 || *failed {
@@ -248,7 +252,8 @@ impl Durable {
                 c.failures = *failures;
                 c.failed = *failed;
                 c.missed = (*failures > 0 || *failed).then(|| {
-                    Box::new(Missed { from: from.clone(), to: to.clone(), attempt: *attempt, error: error.clone() })
+                    let (from, to, error) = (from.clone(), to.clone(), error.clone());
+                    Box::new(Missed { from, to, attempt: *attempt, error, conflict: *conflict })
                 });
                 c.values = values.clone();
                 if *ok == Some(true) {

@@ -441,7 +441,7 @@ impl World {
         let arrives = !fails || (by_chance && self.random.permille(500));
         self.reality.end(thing, arrives);
         let outcome = if fails {
-            ActionOutcome::Failed { error: "simulated".to_owned() }
+            ActionOutcome::Failed { error: "simulated".to_owned(), conflict: false }
         } else {
             ActionOutcome::Done { values: Values::new() }
         };

@@ -159,7 +159,9 @@ impl Trying {
         let took = begun.elapsed();
         let complaint = match outcome {
             Outcome::Done { .. } => None,
-            Outcome::Failed { reason } => Some(format!("the transition has failed: {reason}")),
+            Outcome::Failed { reason } | Outcome::Conflict { reason } => {
+                Some(format!("the transition has failed: {reason}"))
+            }
             Outcome::Cancelled | Outcome::Lost => Some("the transition was ended from outside".to_owned()),
         };
         self.took.insert((from.clone(), to.clone()), took);

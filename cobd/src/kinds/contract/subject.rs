@@ -133,7 +133,11 @@ impl Subject {
             Outcome::Failed { reason } if !lines.is_empty() => {
                 Outcome::Failed { reason: format!("{reason}; it printed: {lines}") }
             }
-            Outcome::Failed { .. } | Outcome::Done { .. } | Outcome::Cancelled | Outcome::Lost => outcome,
+            Outcome::Failed { .. }
+            | Outcome::Conflict { .. }
+            | Outcome::Done { .. }
+            | Outcome::Cancelled
+            | Outcome::Lost => outcome,
         })
     }
 
@@ -166,7 +170,7 @@ impl Subject {
             self.check(As::Own).await?;
         }
         Ok(match moved(ended) {
-            Outcome::Failed { .. } | Outcome::Cancelled | Outcome::Lost => Kill::Killed,
+            Outcome::Failed { .. } | Outcome::Conflict { .. } | Outcome::Cancelled | Outcome::Lost => Kill::Killed,
             done @ Outcome::Done { .. } => Kill::TooLate(done),
         })
     }

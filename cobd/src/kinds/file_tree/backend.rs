@@ -204,6 +204,7 @@ impl Backend for FileTree {
                 Ok(Outcome::done())
             }
             Err(FilesError::Cancelled) => Ok(Outcome::Cancelled),
+            Err(error @ FilesError::Conflict(_)) => Ok(Outcome::Conflict { reason: error.to_string() }),
             Err(error) => Err(error.to_string()),
         })
     }

@@ -79,7 +79,7 @@ async fn a_move_leaves_the_packages_of_others_as_they_are() {
                 Outcome::Done { .. } => made += 1,
                 // The model asks for a state that apt can't reach.
                 Outcome::Failed { reason } => assert_eq!(after, before, "{said}: {reason}"),
-                Outcome::Cancelled | Outcome::Lost => panic!("{said}: {outcome:?}"),
+                Outcome::Conflict { .. } | Outcome::Cancelled | Outcome::Lost => panic!("{said}: {outcome:?}"),
             }
             for (other, version) in before.iter().filter(|(other, _)| *other != name) {
                 let now = after.get(other);
