@@ -27,7 +27,7 @@ pub struct Kind {
     /// The priority of the states when several are requested: the first wins. Has every state once.
     pub priority: Vec<StateName>,
     /// The check of the state.
-    pub check: Check,
+    pub check: KindCheck,
     /// The transitions, in the order that breaks ties between equally short paths.
     pub transitions: Vec<Transition>,
     /// Files beside the model that travel with the kind: `./check.sh` and the like.
@@ -78,7 +78,7 @@ pub fn check_payload_name<'a>(name: &str, all: impl Fn(&str) -> bool + 'a) -> Re
 
 /// The check of a change object's state; it never changes the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
+pub struct KindCheck {
     /// The command that prints the state's name. Absent for built-in back ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Command>,
@@ -199,7 +199,7 @@ mod tests {
             preferred: state("up"),
             pre_remove: state("down"),
             priority: vec![state("down"), state("up")],
-            check: Check { run: None, timeout_ms: 1, interval_ms: None },
+            check: KindCheck { run: None, timeout_ms: 1, interval_ms: None },
             transitions: Vec::new(),
             files: BTreeMap::new(),
         }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_kind_goes_on_from_its_own_forms_and_from_what_is_the_same() {
-        let other = |kind: Kind| Kind { check: Check { timeout_ms: 2, ..kind.check.clone() }, ..kind };
+        let other = |kind: Kind| Kind { check: KindCheck { timeout_ms: 2, ..kind.check.clone() }, ..kind };
         let continues = |now: &Kind, before: &Kind| now.continues(before);
         assert!(continues(&other(kind("web", "command")), &kind("web", "command")), "it has changed");
         assert!(continues(&kind("web", "command"), &kind("server", "command")), "under another name");

@@ -2,7 +2,7 @@
 //!
 //! A frame is a message of the transport below. It starts with two bytes: the format and the kind of frame. Frames with
 //! a batch or an acknowledgement have a fixed binary header, so that the batch behind it is never copied. The first
-//! frame of both sides is a [`Hello`]; each side waits for the other's hello before it sends more.
+//! frame of both sides is a [`LinkHello`]; each side waits for the other's hello before it sends more.
 //!
 //! ```text
 //! hello  | 1 | 1 | packed CBOR of Hello
@@ -24,7 +24,7 @@ use crate::codec::{self, CodecError};
 use crate::id::HostName;
 use crate::message::{Incarnation, MAX_BATCH, PROTOCOL};
 
-/// The format of these frames. A later format still starts with a [`Hello`] in this format.
+/// The format of these frames. A later format still starts with a [`LinkHello`] in this format.
 pub const FORMAT: u8 = 1;
 /// The oldest protocol that this program understands.
 pub const OLDEST_PROTOCOL: u16 = PROTOCOL;
@@ -39,7 +39,7 @@ pub const MAX_HELLO: usize = 2048;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Opens a link.
-    Hello(Hello),
+    Hello(LinkHello),
     /// Carries a batch.
     Data {
         /// The batch's number.
@@ -67,7 +67,7 @@ pub enum Frame<'a> {
 
 /// Opens a link: sender, receiver, and the point at which the streams continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct LinkHello {
     /// The newest protocol that the sender speaks.
     pub newest: u16,
     /// The oldest protocol that it understands.
@@ -81,12 +81,12 @@ pub struct Hello {
     /// The sender's name for the stream of its numbers.
     pub stream: u64,
     /// The last batch received from the other side; absent: no batch in this incarnation.
-    pub received: Option<Received>,
+    pub received: Option<StreamPosition>,
 }
 
 /// The received part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Received {
+pub struct StreamPosition {
     /// The incarnation of its sender.
     pub session: Incarnation,
     /// The sender's name for the stream.
@@ -210,15 +210,15 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 mod tests {
     use super::*;
 
-    fn hello() -> Hello {
-        Hello {
+    fn hello() -> LinkHello {
+        LinkHello {
             newest: 1,
             oldest: 1,
             from: HostName::new("n1").expect("host"),
             to: HostName::new(&"n".repeat(255)).expect("host"),
             session: Incarnation { id: u64::MAX, start: u32::MAX },
             stream: u64::MAX,
-            received: Some(Received { session: Incarnation { id: 3, start: 4 }, stream: 5, number: u64::MAX }),
+            received: Some(StreamPosition { session: Incarnation { id: 3, start: 4 }, stream: 5, number: u64::MAX }),
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn every_frame_survives_the_wire() {
         for frame in [
             Frame::Hello(hello()),
-            Frame::Hello(Hello { received: None, ..hello() }),
+            Frame::Hello(LinkHello { received: None, ..hello() }),
             Frame::Data { number: 1, ack: u64::MAX, payload: b"batch" },
             Frame::Data { number: u64::MAX, ack: 0, payload: b"" },
             Frame::Ack { ack: 7 },

@@ -49,9 +49,9 @@ pub struct Number {
 /// Whether a request serves a departure. Departures have the lower number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Phase(u8);
+pub struct RankPhase(u8);
 
-impl Phase {
+impl RankPhase {
     /// On behalf of a departing change object.
     pub const DEPARTURE: Self = Self(0);
     /// On behalf of a change object that stays in the model.
@@ -64,8 +64,8 @@ impl Phase {
     }
 }
 
-impl From<Phase> for u8 {
-    fn from(phase: Phase) -> Self {
+impl From<RankPhase> for u8 {
+    fn from(phase: RankPhase) -> Self {
         phase.0
     }
 }
@@ -74,7 +74,7 @@ impl From<Phase> for u8 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank {
     /// Departures are served first.
-    pub phase: Phase,
+    pub phase: RankPhase,
     /// The generation that numbered the goal.
     pub generation: GenerationNumber,
     /// The goal's number in it.
@@ -83,7 +83,7 @@ pub struct Rank {
 
 impl Rank {
     /// Behind all other ranks.
-    pub const LAST: Rank = Rank { phase: Phase(u8::MAX), generation: GenerationNumber(u64::MAX), rank: u64::MAX };
+    pub const LAST: Rank = Rank { phase: RankPhase(u8::MAX), generation: GenerationNumber(u64::MAX), rank: u64::MAX };
 }
 
 /// All messages of a daemon for another daemon in a tick of its loop.
@@ -397,7 +397,7 @@ struct WireBatch {
 
 /// A decoded batch, and the number of unknown messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedBatch {
     /// The known messages.
     pub batch: Batch,
     /// Messages with a code that this version does not know.
@@ -436,7 +436,7 @@ impl Batch {
     ///
     /// # Errors
     /// [`BatchError`] for another version, and for bytes that are no batch.
-    pub fn decode(bytes: &[u8]) -> Result<Received, BatchError> {
+    pub fn decode(bytes: &[u8]) -> Result<ReceivedBatch, BatchError> {
         let Some((version, body)) = bytes.split_first_chunk::<2>() else {
             return Err(BatchError::Short);
         };
@@ -455,7 +455,7 @@ impl Batch {
         }
         let WireBatch { from, incarnation, lamport, under_way, .. } = wire;
         let batch = Batch { from, incarnation, lamport, items, under_way };
-        Ok(Received { batch, unknown })
+        Ok(ReceivedBatch { batch, unknown })
     }
 }
 
@@ -536,7 +536,7 @@ mod tests {
                     number,
                     rev: 0,
                     set: vec![up.clone()],
-                    rank: Rank { phase: Phase::STAY, generation: GenerationNumber(4), rank: 5 },
+                    rank: Rank { phase: RankPhase::STAY, generation: GenerationNumber(4), rank: 5 },
                     origin: asker.clone(),
                     fingerprint: Some(Fingerprint([7; 16])),
                     generation: Some(GenerationNumber(4)),
@@ -596,7 +596,7 @@ mod tests {
     fn a_batch_survives_the_wire() {
         let batch = sample();
         let bytes = batch.encode().expect("encodes");
-        assert_eq!(Batch::decode(&bytes).expect("decodes"), Received { batch, unknown: 0 });
+        assert_eq!(Batch::decode(&bytes).expect("decodes"), ReceivedBatch { batch, unknown: 0 });
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub struct Enrolled {
 
 /// A refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RemoteRefusal {
     /// The reason and the remedy, in words.
     pub error: String,
 }

@@ -96,8 +96,8 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCounters>,
     /// Refusals of the last 30 to 60 minutes, by reason.
-    #[serde(default, skip_serializing_if = "Refused::is_nothing")]
-    pub refused: Refused,
+    #[serde(default, skip_serializing_if = "RefusalCounts::is_nothing")]
+    pub refused: RefusalCounts,
     /// Its links to other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
@@ -356,7 +356,7 @@ impl HostStatus {
             now_ns: 0,
             clock_ahead_s: 0,
             links: None,
-            refused: Refused::default(),
+            refused: RefusalCounts::default(),
             peers: Vec::new(),
             denied: 0,
             cobs: Vec::new(),
@@ -389,7 +389,7 @@ impl HostStatus {
 /// Connections and link data that a daemon has recently refused, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Refused {
+pub struct RefusalCounts {
     /// Unknown connections: a key that no present generation names, no key although required, or a host that is not in
     /// the model.
     pub stranger: u64,
@@ -409,7 +409,7 @@ pub struct Refused {
     pub broken: u64,
 }
 
-impl Refused {
+impl RefusalCounts {
     /// Whether there are no refusals.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -433,7 +433,7 @@ impl Refused {
     }
 }
 
-impl std::ops::Add for Refused {
+impl std::ops::Add for RefusalCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {

@@ -9,7 +9,7 @@ use crate::canonical::blob_hash;
 use crate::cob::{Cob, Fingerprint, Need, TransitionNeeds};
 use crate::generation::Bundle;
 use crate::id::{CobId, HostName, KindName, StateName};
-use crate::kind::{Check, Kind, PayloadFile, Transition};
+use crate::kind::{Kind, KindCheck, PayloadFile, Transition};
 
 pub(crate) fn state(text: &str) -> StateName {
     StateName::new(text).expect("a state")
@@ -35,7 +35,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         preferred: state("up"),
         pre_remove: state("down"),
         priority: vec![state("down"), state("up")],
-        check: Check { run: None, timeout_ms: 1000, interval_ms: None },
+        check: KindCheck { run: None, timeout_ms: 1000, interval_ms: None },
         transitions: vec![transition],
         files: BTreeMap::new(),
     }

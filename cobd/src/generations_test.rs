@@ -30,7 +30,7 @@ impl Fixture {
             preferred: on.clone(),
             pre_remove: on.clone(),
             priority: vec![on],
-            check: cob_types::kind::Check { run: None, timeout_ms: 1000, interval_ms: None },
+            check: cob_types::kind::KindCheck { run: None, timeout_ms: 1000, interval_ms: None },
             transitions: Vec::new(),
             files: BTreeMap::new(),
         };

@@ -14,7 +14,7 @@ use cob_trust::tls::{HTTP, Identity, OtherKey, TlsError, client, name};
 use cob_trust::{KeyFileError, SecretKey};
 use cob_types::GenerationNumber;
 use cob_types::generation::MAX_BUNDLE;
-use cob_types::remote::{BUNDLE, GENERATIONS, Generations, MANIFEST, MAX_JSON, Refused, SIGNATURES, path_of};
+use cob_types::remote::{BUNDLE, GENERATIONS, Generations, MANIFEST, MAX_JSON, RemoteRefusal, SIGNATURES, path_of};
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::words;
 use http_body_util::{BodyExt as _, Full};
@@ -261,7 +261,7 @@ impl Server {
             if status.is_success() {
                 return Ok(bytes);
             }
-            let refused = serde_json::from_slice::<Refused>(&bytes);
+            let refused = serde_json::from_slice::<RemoteRefusal>(&bytes);
             let error = refused.map_or_else(|_| "without a word".to_owned(), |r| words::foreign(&r.error, MAX_WORDS));
             Err(RemoteError::Refused { address, status: status.as_u16(), error })
         };

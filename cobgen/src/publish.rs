@@ -67,7 +67,7 @@ pub struct Published {
 
 /// The options of publishing.
 #[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
+pub struct PublishOptions<'a> {
     /// The log message; may be empty.
     pub message: &'a str,
     /// The key that signs it.
@@ -84,7 +84,7 @@ pub struct Options<'a> {
     pub asking: Option<Asking<'a>>,
 }
 
-impl<'a> Options<'a> {
+impl<'a> PublishOptions<'a> {
     /// Without a signature, with rollback targets, and without asking hosts.
     #[must_use]
     pub fn plain(vault: &'a Vault) -> Self {
@@ -112,14 +112,14 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`]; the depot is unchanged then.
 pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
-    publish_with(model, depot, &Options { message, ..Options::plain(&Vault::new(None, None)) })
+    publish_with(model, depot, &PublishOptions { message, ..PublishOptions::plain(&Vault::new(None, None)) })
 }
 
 /// Like [`publish`], with options.
 ///
 /// # Errors
 /// As there.
-pub fn publish_with(model: &Path, depot: &Path, options: &Options<'_>) -> Result<Published, Refused> {
+pub fn publish_with(model: &Path, depot: &Path, options: &PublishOptions<'_>) -> Result<Published, Refused> {
     let mut overtaken = 0;
     loop {
         match attempt(model, depot, options) {
@@ -137,7 +137,7 @@ pub fn latest(depot: &Depot) -> Result<Generation, DepotError> {
     depot.latest()?.map_or_else(|| Ok(Generation::nothing()), |number| depot.read(number))
 }
 
-fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published, Refused> {
+fn attempt(model: &Path, path: &Path, options: &PublishOptions<'_>) -> Result<Published, Refused> {
     // The depot is created after the model was checked, so that a wrong model leaves no empty depot behind.
     let found = Depot::open(path).and_then(|depot| {
         let before = latest(&depot)?;

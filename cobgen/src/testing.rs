@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cob_types::canonical::blob_hash;
 use cob_types::generation::Security;
-use cob_types::kind::{Check, PayloadFile};
+use cob_types::kind::{KindCheck, PayloadFile};
 use cob_types::switch::SwitchPolicy;
 use cob_types::{CobId, Command, GenerationNumber, HostName, Kind, KindName, Need, StateName, Transition};
 
@@ -98,7 +98,7 @@ impl Sketch {
             preferred: states.last().expect("a state").clone(),
             pre_remove: states.first().expect("a state").clone(),
             priority: states.clone(),
-            check: Check { run: Some(Command::Shell("true".to_owned())), timeout_ms: 1000, interval_ms: None },
+            check: KindCheck { run: Some(Command::Shell("true".to_owned())), timeout_ms: 1000, interval_ms: None },
             transitions: transitions.collect(),
             files: BTreeMap::new(),
             states,

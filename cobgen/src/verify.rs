@@ -63,12 +63,12 @@ pub struct Deadlock {
     /// `--runs 1 --seed` with this number repeats it.
     pub seed: u64,
     /// The problems by change object: stuck, chase, flap.
-    pub troubles: Vec<Named>,
+    pub troubles: Vec<TroubleOf>,
 }
 
 /// A problem of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct TroubleOf {
     /// The change object.
     pub cob: CobId,
     /// The problem.
@@ -105,7 +105,7 @@ pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl 
                 all.failed.push(FailedRun { seed, cobs });
             }
         } else if all.deadlocks.len() < TOLD {
-            let troubles = troubles.into_iter().map(|(cob, trouble)| Named { cob, trouble }).collect();
+            let troubles = troubles.into_iter().map(|(cob, trouble)| TroubleOf { cob, trouble }).collect();
             all.deadlocks.push(Deadlock { seed, troubles });
         }
         progress(run + 1);

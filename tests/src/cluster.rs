@@ -242,7 +242,7 @@ impl Cluster {
         let assembled = cobgen::generation::assemble(draft.clone(), number, parent).expect("fits together");
         if checked {
             let findings = cobgen::check::check(&assembled.generation, Some(&assembled.provenance));
-            assert!(findings.iter().all(|f| f.severity != cobgen::check::Severity::Error), "{findings:#?}");
+            assert!(findings.iter().all(|f| f.severity != cobgen::diagnostic::Severity::Error), "{findings:#?}");
         }
         self.put(&depot, assembled.generation)
     }

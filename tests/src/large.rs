@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cob_engine::sim::Random;
-use cob_types::kind::Check;
+use cob_types::kind::KindCheck;
 use cob_types::{
     Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds, canonical,
 };
@@ -50,7 +50,7 @@ pub fn on_off(backend: &str) -> Kind {
         preferred: name("up"),
         pre_remove: name("down"),
         priority: vec![name("down"), name("up")],
-        check: Check { run: None, timeout_ms: 60_000, interval_ms: None },
+        check: KindCheck { run: None, timeout_ms: 60_000, interval_ms: None },
         transitions: vec![transition("down", "up"), transition("up", "down")],
         files: BTreeMap::new(),
     }

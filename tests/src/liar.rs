@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_engine::event::Order;
 use cob_engine::sim::{Config, Initial, Random, Scene as _, World};
 use cob_engine::time::Span;
-use cob_types::message::{About, DepartureReport, Hello, Phase, Probe, Refused, Request};
+use cob_types::message::{About, DepartureReport, Hello, Probe, RankPhase, Refused, Request};
 use cob_types::{CobId, GenerationNumber, HostName, Item, Number, Rank, StateName};
 
 use crate::system::{IN_PROCESS, N, System, Thing};
@@ -174,7 +174,7 @@ impl Said<'_> {
             rev: random.below(3),
             set,
             rank: Rank {
-                phase: *random.pick(&[Phase::DEPARTURE, Phase::STAY]),
+                phase: *random.pick(&[RankPhase::DEPARTURE, RankPhase::STAY]),
                 generation: GenerationNumber(random.below(2)),
                 rank: 0,
             },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cob_types::canonical;
 use cob_types::cob::Fingerprint;
-use cob_types::kind::Check;
+use cob_types::kind::KindCheck;
 use cob_types::{
     Askers, Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds,
 };
@@ -175,7 +175,7 @@ impl System {
             preferred: state(thing.preferred),
             pre_remove: state(thing.pre_remove),
             priority: thing.priority.iter().map(|s| state(*s)).collect(),
-            check: Check { run: None, timeout_ms: 1000, interval_ms: None },
+            check: KindCheck { run: None, timeout_ms: 1000, interval_ms: None },
             transitions: thing
                 .hops
                 .iter()

@@ -322,6 +322,27 @@ fn public_types_are_named_by_the_glossary() {
     assert_none(&faults);
 }
 
+/// Two public types of a crate with the same name are mixed up in imports and in conversation.
+#[test]
+fn a_public_type_has_a_name_of_its_own_in_its_crate() {
+    let folders = || ARROWS.iter().map(|(_, folder, _)| *folder);
+    let mut places: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    let texts = texts();
+    for text in texts.iter().filter(|t| t.is_rust() && !t.is_test()) {
+        let own = folders().filter(|folder| text.name.starts_with(folder)).max_by_key(|folder| folder.len());
+        let tests = text.text.lines().position(|line| line == "#[cfg(test)]").unwrap_or(usize::MAX);
+        for (line, code) in text.code().take_while(|(line, _)| *line <= tests) {
+            if let (Some(own), Some(name)) = (own, public_type(code)) {
+                places.entry((own, name.to_owned())).or_default().push(format!("{}:{line}", text.name));
+            }
+        }
+    }
+    let twice = places.into_iter().filter(|(_, places)| places.len() > 1);
+    assert_none(
+        &twice.map(|((_, name), places)| format!("{}: {name} is also there", places.join(", "))).collect::<Vec<_>>(),
+    );
+}
+
 /// `at rest` is `AtRest`.
 fn camel(words: &str) -> String {
     let capital = |word: &str| word[..1].to_uppercase() + &word[1..];

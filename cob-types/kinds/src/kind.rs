@@ -1,6 +1,6 @@
 //! The definition of a kind: states, transitions and times, and the type of its contents.
 
-use cob_types::kind::Check;
+use cob_types::kind::KindCheck;
 use cob_types::{CobId, Kind, KindName, StateName, Transition};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -230,8 +230,8 @@ pub fn plain_transition(from: &str, to: &str) -> Transition {
 
 /// A check without a command, repeated after this time while the change object is idle.
 #[must_use]
-pub fn plain_check(interval_ms: Option<u64>) -> Check {
-    Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms }
+pub fn plain_check(interval_ms: Option<u64>) -> KindCheck {
+    KindCheck { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms }
 }
 
 /// A state of a definition.

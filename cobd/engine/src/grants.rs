@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for Grants {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::message::Phase;
+    use cob_types::message::RankPhase;
     use cob_types::{Number, Rank, StateName, codec};
     use proptest::prelude::*;
 
@@ -141,7 +141,7 @@ mod tests {
             number: Number { start: 1, counter },
             set: vec![up.clone()],
             state: up,
-            rank: Rank { phase: Phase::STAY, generation: Default::default(), rank: 1 },
+            rank: Rank { phase: RankPhase::STAY, generation: Default::default(), rank: 1 },
             origin: id("h1/o"),
             fingerprint: None,
             rests_on: Vec::new(),

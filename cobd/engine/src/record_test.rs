@@ -3,7 +3,7 @@
 
 use cob_types::codec;
 use cob_types::command_run::{RunId, RunRecord};
-use cob_types::message::Phase;
+use cob_types::message::RankPhase;
 use cob_types::status::Stopped;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
@@ -42,7 +42,7 @@ fn one_of_each() -> Vec<Body> {
         number,
         set: vec![state()],
         state: state(),
-        rank: Rank { phase: Phase::STAY, generation: GenerationNumber(1), rank: 2 },
+        rank: Rank { phase: RankPhase::STAY, generation: GenerationNumber(1), rank: 2 },
         origin: id("n2/b"),
         fingerprint: None,
         rests_on: Vec::new(),

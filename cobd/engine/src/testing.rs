@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
-use cob_types::kind::Check;
-use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Phase, Probe, Request, Values};
+use cob_types::kind::KindCheck;
+use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Probe, RankPhase, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
     Number, Packed, Rank, StateName, SwitchOrder, Transition, TransitionNeeds,
@@ -406,7 +406,7 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
                 rev: after("rev").map_or(0, |r| r.parse().expect("a revision")),
                 set: set.split('|').map(label).collect(),
                 rank: Rank {
-                    phase: if after("phase") == Some("0") { Phase::DEPARTURE } else { Phase::STAY },
+                    phase: if after("phase") == Some("0") { RankPhase::DEPARTURE } else { RankPhase::STAY },
                     generation: GenerationNumber(after("in").map_or(1, |n| n.parse().expect("a generation"))),
                     rank,
                 },
@@ -558,7 +558,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
         preferred: preferred.clone(),
         pre_remove: states.iter().find(|s| **s == *"0").unwrap_or(&states[0]).clone(),
         priority: states.clone(),
-        check: Check { run: None, timeout_ms: 1000, interval_ms: None },
+        check: KindCheck { run: None, timeout_ms: 1000, interval_ms: None },
         transitions: pairs.map(transition).collect(),
         files: BTreeMap::new(),
         states,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use cob_engine::event::CheckOutcome;
 use cob_engine::{Durable, Effects, Engine, Event, RestartInput, Run, Time};
 use cob_types::askers::{MAX_OF_HOST, MAX_OF_ONE};
-use cob_types::kind::Check;
-use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Phase, Probe, Refused, Request, Values};
+use cob_types::kind::KindCheck;
+use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Probe, RankPhase, Refused, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
     Number, Packed, Rank, StateName, SwitchOrder, Transition, canonical, codec,
@@ -75,7 +75,7 @@ fn on_off() -> Kind {
         preferred: state("up"),
         pre_remove: state("down"),
         priority: vec![state("down"), state("up")],
-        check: Check { run: None, timeout_ms: 60_000, interval_ms: None },
+        check: KindCheck { run: None, timeout_ms: 60_000, interval_ms: None },
         transitions: vec![transition("down", "up"), transition("up", "down")],
         files: BTreeMap::new(),
     }
@@ -249,7 +249,7 @@ impl Loaded {
             number,
             rev: 0,
             set: vec![state(wanted)],
-            rank: Rank { phase: Phase::STAY, generation: GenerationNumber(1), rank: n },
+            rank: Rank { phase: RankPhase::STAY, generation: GenerationNumber(1), rank: n },
             fingerprint: None,
             generation: Some(GenerationNumber(1)),
             failed: false,
@@ -378,7 +378,9 @@ impl Loaded {
             self.says_of_some("recalls", |l, n| Item::Recall(of(l, n)));
             self.says_of_some("lapses", |l, n| Item::Lapsed(of(l, n)));
             self.says_of_some("grants", |l, n| Item::Grant(l.grant(n % l.size.own)));
-            self.says_of_some("refusals", |l, n| Item::Refused(Refused { about: of(l, n), reason: "x".repeat(500), from: None }));
+            self.says_of_some("refusals", |l, n| {
+                Item::Refused(Refused { about: of(l, n), reason: "x".repeat(500), from: None })
+            });
             self.says_of_some("confirmed releases", |l, n| Item::Released(of(l, n)));
         }
         self.step("a new link", Event::LinkUp(member.clone()));

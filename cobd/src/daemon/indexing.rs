@@ -21,7 +21,7 @@ use cob_types::{HostName, Packed, codec};
 use tracing::warn;
 
 use crate::history;
-use crate::journal::index::{Entry, Index, IndexError, Measured, Query};
+use crate::journal::index::{Index, IndexEntry, IndexError, Measured, Query};
 use crate::journal::{MAX_PAYLOAD, Past, What};
 
 /// The index is fed after this time without a record, or by an earlier query. Between the steps of a switch it is quiet
@@ -317,7 +317,7 @@ impl State {
     }
 
     /// Adds entries; a failed index is closed.
-    fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = Entry>) {
+    fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = IndexEntry>) {
         let Self::Open(index) = self else { return };
         if let Err(error) = index.add(upto, entries) {
             warn!(%error, "the index failed; history is not available until the next start");
@@ -337,8 +337,8 @@ fn measured(bundle: Option<&Packed>, record: &Record) -> Option<Measured> {
     Some(Measured { kind, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
 }
 
-fn entry(host: &HostName, seq: u64, record: &Record, measured: Option<Measured>) -> Entry {
-    Entry { seq, history: history::entry(host, seq, record), measured }
+fn entry(host: &HostName, seq: u64, record: &Record, measured: Option<Measured>) -> IndexEntry {
+    IndexEntry { seq, history: history::entry(host, seq, record), measured }
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Neighbours {
     }
 
     /// The number of refused messages and connections.
-    pub(super) fn refused(&self) -> cob_types::status::Refused {
+    pub(super) fn refused(&self) -> cob_types::status::RefusalCounts {
         self.links.refused() + self.refused.get()
     }
 

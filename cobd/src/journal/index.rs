@@ -80,7 +80,7 @@ pub struct Index {
 
 /// The content of a record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// The record's number.
     pub seq: u64,
     /// The lines for the history.
@@ -262,7 +262,7 @@ impl Index {
     ///
     /// # Errors
     /// [`IndexError`]; the records from some record on were not added then.
-    pub fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = Entry>) -> Result<(), IndexError> {
+    pub fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = IndexEntry>) -> Result<(), IndexError> {
         self.note(upto)?;
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
@@ -303,13 +303,13 @@ impl Index {
     }
 
     /// Adds the content of some records, all or none.
-    fn add_some(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), IndexError> {
+    fn add_some(&mut self, entries: impl Iterator<Item = IndexEntry>) -> Result<(), IndexError> {
         let mut batch = sled::Batch::default();
         let (mut upto, mut lines) = (self.upto, self.lines()?);
         // Two measurements may concern the same transition: the second builds on the first.
         let mut updated = std::collections::BTreeMap::new();
         let mut kept = self.kept_lines()?;
-        for Entry { seq, history, measured } in entries {
+        for IndexEntry { seq, history, measured } in entries {
             if seq <= upto {
                 continue;
             }

@@ -19,7 +19,7 @@ use super::departure::{Attempt, Departure};
 use super::saved::Saved;
 use super::{kept, registry, service};
 use crate::blocking::{beside, beside_or_here};
-use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
+use crate::run::{Exit, FoundState, JobId, JobResult, JobStartError, Opener, Program, Runner, Spec, now_ns};
 
 /// The most processes that start at the same time: more would only wait for the same disk and processors.
 const PARALLEL_STARTS: usize = 4;
@@ -588,7 +588,11 @@ impl Hands {
             if let Some(hop) = &label.hop {
                 tools.saved().give(&label.cob, hop, &mut spec.environment);
             }
-            make_folder(&folder).map_err(|source| StartError { path: folder, doing: "making its folder", source })?;
+            make_folder(&folder).map_err(|source| JobStartError {
+                path: folder,
+                doing: "making its folder",
+                source,
+            })?;
             runner.start(&spec)
         });
         let started = started.await;

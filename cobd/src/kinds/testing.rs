@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cob_types::api::FilesAnswer;
 use cob_types::cob::Fingerprint;
-use cob_types::kind::Check;
+use cob_types::kind::KindCheck;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, KindName, StateName, Transition};
 use tokio::sync::mpsc;
 
@@ -52,7 +52,7 @@ pub(super) fn kind(backend: &str, states: &[&str], run: impl Fn(&str, &str) -> O
         preferred: state("up"),
         pre_remove: state("down"),
         priority: states.iter().map(|s| state(s)).collect(),
-        check: Check { run: shell(run("", "check")), timeout_ms: 10_000, interval_ms: None },
+        check: KindCheck { run: shell(run("", "check")), timeout_ms: 10_000, interval_ms: None },
         transitions,
         files: BTreeMap::new(),
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cob_trust::tls::{self, TlsError};
-use cob_types::link::Hello;
+use cob_types::link::LinkHello;
 use cob_types::{HostName, PublicKey};
 use tokio::net::TcpStream;
 use tokio::task::JoinError;
@@ -245,7 +245,7 @@ pub(super) async fn meet(proved: Proved, shared: &Shared, directory: &Directory)
 
 fn hand_over(
     wire: Wire,
-    hello: Hello,
+    hello: LinkHello,
     key: Option<PublicKey>,
     shared: &Shared,
     directory: &Directory,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cob_trust::tls::{self, TlsError};
 use cob_types::PublicKey;
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -63,7 +63,7 @@ pub(super) enum SetupError {
 /// A connection that a peer has answered.
 pub(super) struct Dialled {
     pub(super) wire: Wire,
-    pub(super) hello: Hello,
+    pub(super) hello: LinkHello,
     /// The key that the peer has proved; `None`: in clear.
     pub(super) key: Option<PublicKey>,
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use cob_types::message::{MAX_BATCH, PROTOCOL};
-use cob_types::status::Refused;
+use cob_types::status::RefusalCounts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -48,12 +48,12 @@ fn long_header(flags: u8, length: u64) -> Vec<u8> {
 }
 
 /// The hello of the hostile host, which is in the roster under this name.
-fn hello() -> Hello {
+fn hello() -> LinkHello {
     let (from, to) = (host("0evil"), host("b"));
-    Hello { newest: PROTOCOL, oldest: PROTOCOL, from, to, session: life(66, 1), stream: 6, received: None }
+    LinkHello { newest: PROTOCOL, oldest: PROTOCOL, from, to, session: life(66, 1), stream: 6, received: None }
 }
 
-fn said(hello: Hello) -> Vec<u8> {
+fn said(hello: LinkHello) -> Vec<u8> {
     handshake(&zmtp(&Frame::Hello(hello)))
 }
 
@@ -188,17 +188,18 @@ async fn a_hello_that_is_wrong_is_refused() {
     cut_in_setup(&handshake(b"\x00\x00"), "a frame of 0 bytes").await;
     cut_in_setup(&handshake(b"\x00\x05\x01\x01\xff\xff\xff"), "the hello is not understood").await;
     cut_in_setup(&handshake(&zmtp(&Frame::Ack { ack: 0 })), "a frame of kind ack where a hello was due").await;
-    cut_in_setup(&said(Hello { newest: 9, oldest: 8, ..hello() }), "it speaks the protocol versions 8 to 9").await;
-    cut_in_setup(&said(Hello { to: host("c"), ..hello() }), "its hello is meant for host c").await;
-    cut_in_setup(&said(Hello { from: host("0nobody"), ..hello() }), "host 0nobody, which is not in the roster").await;
-    cut_in_setup(&said(Hello { from: host("b"), ..hello() }), "host b, which is not in the roster").await;
+    cut_in_setup(&said(LinkHello { newest: 9, oldest: 8, ..hello() }), "it speaks the protocol versions 8 to 9").await;
+    cut_in_setup(&said(LinkHello { to: host("c"), ..hello() }), "its hello is meant for host c").await;
+    cut_in_setup(&said(LinkHello { from: host("0nobody"), ..hello() }), "host 0nobody, which is not in the roster")
+        .await;
+    cut_in_setup(&said(LinkHello { from: host("b"), ..hello() }), "host b, which is not in the roster").await;
 }
 
 #[tokio::test]
 async fn a_host_with_the_higher_name_must_not_dial() {
     let mut stage = Stage::set().await;
     let mut raw = Raw::connect(&stage.a).await;
-    raw.write(&said(Hello { from: host("b"), to: host("a"), ..hello() })).await;
+    raw.write(&said(LinkHello { from: host("b"), to: host("a"), ..hello() })).await;
     raw.until_cut().await;
     stage.said_once("connection cut", "must wait to be dialled");
     stage.goes_on().await;
@@ -207,11 +208,11 @@ async fn a_host_with_the_higher_name_must_not_dial() {
 /// Sends these bytes on a link that is up; the link is closed, and that counts as a broken rule.
 async fn cut_when_up(bytes: &[u8], why: &str) {
     let refused = ended_when_up(bytes, why).await;
-    assert_eq!(refused, Refused { broken: 1, ..Refused::default() }, "{why}");
+    assert_eq!(refused, RefusalCounts { broken: 1, ..RefusalCounts::default() }, "{why}");
 }
 
 /// Like [`cut_when_up`]; returns the counters.
-async fn ended_when_up(bytes: &[u8], why: &str) -> Refused {
+async fn ended_when_up(bytes: &[u8], why: &str) -> RefusalCounts {
     let mut stage = Stage::set().await;
     let mut raw = Raw::connect(&stage.b).await;
     raw.write(&said(hello())).await;
@@ -254,13 +255,13 @@ async fn who_falls_silent_or_says_goodbye_has_broken_no_rule() {
 async fn an_earlier_life_can_not_take_the_place_of_a_link() {
     let mut stage = Stage::set().await;
     let mut raw = Raw::connect(&stage.b).await;
-    raw.write(&said(Hello { session: life(66, 5), ..hello() })).await;
+    raw.write(&said(LinkHello { session: life(66, 5), ..hello() })).await;
     stage.b.up().await;
     let mut late = Raw::connect(&stage.b).await;
-    late.write(&said(Hello { session: life(66, 4), ..hello() })).await;
+    late.write(&said(LinkHello { session: life(66, 4), ..hello() })).await;
     late.until_cut().await;
     stage.said_once("no link", "an earlier incarnation (4)");
-    assert_eq!(stage.b.links.refused(), Refused { replayed: 1, ..Refused::default() });
+    assert_eq!(stage.b.links.refused(), RefusalCounts { replayed: 1, ..RefusalCounts::default() });
     raw.write(&zmtp(&Frame::Data { number: 1, ack: 0, payload: b"still here" })).await;
     assert_eq!(stage.b.received().await, "still here");
 }

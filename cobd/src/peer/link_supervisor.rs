@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use cob_types::{HostName, Incarnation, PublicKey};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -73,7 +73,7 @@ pub(super) enum DesiredLink {
 /// A connection that a peer made to this host; its hello is read and not yet answered.
 pub(super) struct Accepted {
     pub(super) wire: Wire,
-    pub(super) hello: Hello,
+    pub(super) hello: LinkHello,
     /// The key that the peer has proved; `None`: in clear.
     pub(super) key: Option<PublicKey>,
 }
@@ -192,7 +192,7 @@ impl LinkSupervisor {
         Ok(self.new_link(wire, &hello, key))
     }
 
-    fn new_link(&self, wire: Wire, hello: &Hello, key: Option<PublicKey>) -> Link {
+    fn new_link(&self, wire: Wire, hello: &LinkHello, key: Option<PublicKey>) -> Link {
         Link {
             peer: self.peer.clone(),
             key,

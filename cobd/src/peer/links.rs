@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cob_types::HostName;
 use cob_types::message::MAX_BATCH;
-use cob_types::status::{PeerStatus, Refused};
+use cob_types::status::{PeerStatus, RefusalCounts};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -202,7 +202,7 @@ impl Links {
 
     /// Counters of refusals, by reason.
     #[must_use]
-    pub fn refused(&self) -> Refused {
+    pub fn refused(&self) -> RefusalCounts {
         self.shared.refusals.get()
     }
 

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cob_types::status::Refused;
+use cob_types::status::RefusalCounts;
 
-/// The reason for a refusal: the fields of [`Refused`].
+/// The reason for a refusal: the fields of [`RefusalCounts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     /// No known generation has this caller.
@@ -38,8 +38,8 @@ pub(crate) struct Refusals(Mutex<Counts>);
 struct Counts {
     /// The start of the present counts.
     since: Instant,
-    now: Refused,
-    before: Refused,
+    now: RefusalCounts,
+    before: RefusalCounts,
 }
 
 impl Counts {
@@ -48,7 +48,7 @@ impl Counts {
         let age = at.saturating_duration_since(self.since);
         if age >= SHOWN {
             let now = std::mem::take(&mut self.now);
-            self.before = if age < 2 * SHOWN { now } else { Refused::default() };
+            self.before = if age < 2 * SHOWN { now } else { RefusalCounts::default() };
             self.since = at;
         }
     }
@@ -56,7 +56,7 @@ impl Counts {
 
 impl Default for Refusals {
     fn default() -> Self {
-        let (now, before) = (Refused::default(), Refused::default());
+        let (now, before) = (RefusalCounts::default(), RefusalCounts::default());
         Self(Mutex::new(Counts { since: Instant::now(), now, before }))
     }
 }
@@ -72,11 +72,11 @@ impl Refusals {
         add(&mut counts.now, reason);
     }
 
-    pub(crate) fn get(&self) -> Refused {
+    pub(crate) fn get(&self) -> RefusalCounts {
         self.get_at(Instant::now())
     }
 
-    fn get_at(&self, at: Instant) -> Refused {
+    fn get_at(&self, at: Instant) -> RefusalCounts {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.age(at);
         counts.now + counts.before
@@ -84,7 +84,7 @@ impl Refusals {
 }
 
 /// Counts another refusal.
-fn add(refused: &mut Refused, reason: Reason) {
+fn add(refused: &mut RefusalCounts, reason: Reason) {
     let count = match reason {
         Reason::Stranger => &mut refused.stranger,
         Reason::Revoked => &mut refused.revoked,

@@ -16,7 +16,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use bytes::Bytes;
-use cob_types::link::{Frame, FrameError, Hello, OLDEST_PROTOCOL, Received};
+use cob_types::link::{Frame, FrameError, LinkHello, OLDEST_PROTOCOL, StreamPosition};
 use cob_types::message::PROTOCOL;
 use cob_types::{HostName, Incarnation};
 
@@ -147,21 +147,21 @@ impl Session {
     }
 
     /// The hello for a new link.
-    pub(super) fn hello(&self, me: &HostName, to: &HostName) -> Hello {
-        Hello {
+    pub(super) fn hello(&self, me: &HostName, to: &HostName) -> LinkHello {
+        LinkHello {
             newest: PROTOCOL,
             oldest: OLDEST_PROTOCOL,
             from: me.clone(),
             to: to.clone(),
             session: self.mine,
             stream: self.stream,
-            received: self.theirs.map(|(session, stream)| Received { session, stream, number: self.received }),
+            received: self.theirs.map(|(session, stream)| StreamPosition { session, stream, number: self.received }),
         }
     }
 
     /// Handles the other host's hello and prepares a new link: batches that it has received are dropped, the rest will
     /// be sent again. The caller has checked the names with [`check_hello`].
-    pub(super) fn greet(&mut self, hello: &Hello, end: End) -> Result<(), Fault> {
+    pub(super) fn greet(&mut self, hello: &LinkHello, end: End) -> Result<(), Fault> {
         let known = match hello.received {
             Some(received) if (received.session, received.stream) == (self.mine, self.stream) => received.number,
             Some(_) | None => 0,
@@ -205,7 +205,7 @@ impl Session {
     }
 
     /// Checks that this hello comes from the known incarnation or from a later one.
-    pub(super) fn is_current(&self, hello: &Hello) -> Result<(), Fault> {
+    pub(super) fn is_current(&self, hello: &LinkHello) -> Result<(), Fault> {
         self.theirs.map_or(Ok(()), |(met, _)| self.is_later(hello.session, met))
     }
 
@@ -328,7 +328,7 @@ impl Session {
 }
 
 /// Checks the version, sender and receiver of a hello.
-pub(super) fn check_hello(hello: &Hello, me: &HostName, host: &HostName) -> Result<(), Fault> {
+pub(super) fn check_hello(hello: &LinkHello, me: &HostName, host: &HostName) -> Result<(), Fault> {
     if hello.oldest > PROTOCOL || hello.newest < OLDEST_PROTOCOL {
         return Err(Fault::Protocol { newest: hello.newest, oldest: hello.oldest });
     }
@@ -342,7 +342,7 @@ pub(super) fn check_hello(hello: &Hello, me: &HostName, host: &HostName) -> Resu
 }
 
 /// Reads a frame that must be a hello.
-pub(super) fn read_hello(bytes: &[u8]) -> Result<Hello, Fault> {
+pub(super) fn read_hello(bytes: &[u8]) -> Result<LinkHello, Fault> {
     match Frame::decode(bytes)? {
         Frame::Hello(hello) => Ok(hello),
         other @ (Frame::Data { .. } | Frame::Ack { .. } | Frame::Beat { .. } | Frame::Bye) => {

@@ -215,14 +215,14 @@ fn a_host_that_left_the_roster_and_returns_starts_over() {
 #[test]
 fn hellos_for_others_and_of_other_versions_are_refused() {
     let hello = Session::new(life(1, 1), &limits()).hello(&host("a"), &host("b"));
-    let check = |hello: Hello| check_hello(&hello, &host("b"), &host("a")).map_err(|fault| fault.to_string());
+    let check = |hello: LinkHello| check_hello(&hello, &host("b"), &host("a")).map_err(|fault| fault.to_string());
     assert_eq!(check(hello.clone()), Ok(()));
-    assert_eq!(check(Hello { newest: 9, ..hello.clone() }), Ok(()), "it still speaks ours");
+    assert_eq!(check(LinkHello { newest: 9, ..hello.clone() }), Ok(()), "it still speaks ours");
     for (wrong, words) in [
-        (Hello { newest: 9, oldest: 8, ..hello.clone() }, "versions 8 to 9"),
-        (Hello { newest: 0, oldest: 0, ..hello.clone() }, "versions 0 to 0"),
-        (Hello { to: host("c"), ..hello.clone() }, "meant for host c"),
-        (Hello { from: host("c"), ..hello }, "says that it is host c"),
+        (LinkHello { newest: 9, oldest: 8, ..hello.clone() }, "versions 8 to 9"),
+        (LinkHello { newest: 0, oldest: 0, ..hello.clone() }, "versions 0 to 0"),
+        (LinkHello { to: host("c"), ..hello.clone() }, "meant for host c"),
+        (LinkHello { from: host("c"), ..hello }, "says that it is host c"),
     ] {
         let text = check(wrong).expect_err(words);
         assert!(text.contains(words), "{text}");

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cob_trust::tls::{self, HTTP, LINK};
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use cob_types::message::PROTOCOL;
-use cob_types::status::Refused;
+use cob_types::status::RefusalCounts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -48,7 +48,7 @@ impl Stage {
     }
 
     /// Host `b` has refused a connection for this reason only, and logged it.
-    async fn refused(&mut self, why: &str, counted: Refused) {
+    async fn refused(&mut self, why: &str, counted: RefusalCounts) {
         within(why, async {
             while self.b.links.refused().is_nothing() || self.lines.with("connection cut").is_empty() {
                 tokio::task::yield_now().await;
@@ -81,7 +81,8 @@ async fn until_cut(mut stream: impl AsyncReadExt + Unpin) {
 
 fn hello(from: &str) -> Vec<u8> {
     let (from, to) = (host(from), host("b"));
-    let hello = Hello { newest: PROTOCOL, oldest: PROTOCOL, from, to, session: life(66, 1), stream: 6, received: None };
+    let hello =
+        LinkHello { newest: PROTOCOL, oldest: PROTOCOL, from, to, session: life(66, 1), stream: 6, received: None };
     [dealer_handshake(), zmtp(&Frame::Hello(hello))].concat()
 }
 
@@ -120,7 +121,7 @@ async fn batches_survive_cut_links_over_tls() {
     })
     .await;
     assert!(ups > 5, "{ups}");
-    assert_eq!((a.links.refused(), b.links.refused()), (Refused::default(), Refused::default()));
+    assert_eq!((a.links.refused(), b.links.refused()), (RefusalCounts::default(), RefusalCounts::default()));
 }
 
 #[tokio::test]
@@ -131,7 +132,7 @@ async fn a_key_in_no_generation_is_refused_and_named() {
         until_cut(stream).await;
     }
     let why = format!("its key {} is in no known generation", secret(99).public());
-    stage.refused(&why, Refused { stranger: 1, ..Refused::default() }).await;
+    stage.refused(&why, RefusalCounts { stranger: 1, ..RefusalCounts::default() }).await;
 }
 
 /// A removed host whose daemon still runs, or a host with a newer generation, calls repeatedly.
@@ -154,7 +155,7 @@ async fn a_host_of_another_generation_is_turned_away_and_is_no_stranger() {
         })
         .await;
         assert_eq!(stage.lines.with("connection cut"), [""; 0], "young: {young}");
-        assert_eq!(stage.b.links.refused(), Refused::default(), "young: {young}");
+        assert_eq!(stage.b.links.refused(), RefusalCounts::default(), "young: {young}");
     }
 }
 
@@ -164,7 +165,7 @@ async fn a_link_needs_the_key_of_a_host() {
         let mut stage = Stage::set().await;
         let stream = shake(stage.b.address(), key, 2, LINK).await.expect("the door looks at it afterwards");
         until_cut(stream).await;
-        stage.refused("shows no key of a host", Refused { stranger: 1, ..Refused::default() }).await;
+        stage.refused("shows no key of a host", RefusalCounts { stranger: 1, ..RefusalCounts::default() }).await;
     }
 }
 
@@ -175,7 +176,7 @@ async fn who_speaks_for_another_host_is_refused() {
     stream.write_all(&hello("a")).await.expect("writes");
     until_cut(stream).await;
     let why = "it says that it is host a, and its key is that of 0evil";
-    stage.refused(why, Refused { foreign_name: 1, ..Refused::default() }).await;
+    stage.refused(why, RefusalCounts { foreign_name: 1, ..RefusalCounts::default() }).await;
 }
 
 #[tokio::test]
@@ -185,7 +186,7 @@ async fn nothing_is_said_in_clear() {
         let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
         stream.write_all(bytes).await.expect("writes");
         until_cut(stream).await;
-        stage.refused("which is not TLS", Refused { not_tls: 1, ..Refused::default() }).await;
+        stage.refused("which is not TLS", RefusalCounts { not_tls: 1, ..RefusalCounts::default() }).await;
     }
 }
 
@@ -207,7 +208,7 @@ async fn older_tls_is_refused() {
     let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
     stream.write_all(&tls_1_2()).await.expect("writes");
     until_cut(stream).await;
-    stage.refused("the TLS handshake failed", Refused { not_tls: 1, ..Refused::default() }).await;
+    stage.refused("the TLS handshake failed", RefusalCounts { not_tls: 1, ..RefusalCounts::default() }).await;
 }
 
 /// A proxy that records the dialler's bytes.
@@ -262,7 +263,7 @@ async fn what_was_recorded_is_worth_nothing() {
     let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
     let _ = stream.write_all(&said).await;
     until_cut(stream).await;
-    stage.refused("the TLS handshake failed", Refused { replayed: 1, ..Refused::default() }).await;
+    stage.refused("the TLS handshake failed", RefusalCounts { replayed: 1, ..RefusalCounts::default() }).await;
 }
 
 #[tokio::test]
@@ -276,7 +277,7 @@ async fn what_is_slipped_into_a_link_on_its_way_cuts_it_and_is_counted() {
     stream.get_mut().0.write_all(&record).await.expect("writes");
     until_cut(stream).await;
     stage.b.down().await;
-    assert_eq!(stage.b.links.refused(), Refused { replayed: 1, ..Refused::default() });
+    assert_eq!(stage.b.links.refused(), RefusalCounts { replayed: 1, ..RefusalCounts::default() });
     stage.goes_on().await;
 }
 
@@ -320,14 +321,14 @@ async fn who_announces_64_tib_is_cut_before_and_after_it_has_proved_who_it_is() 
     let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
     stream.write_all(&huge).await.expect("writes");
     until_cut(stream).await;
-    stage.refused("a frame of 70368744177664 bytes", Refused { broken: 1, ..Refused::default() }).await;
+    stage.refused("a frame of 70368744177664 bytes", RefusalCounts { broken: 1, ..RefusalCounts::default() }).await;
 
     let mut stage = Stage::set().await;
     let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
     // The length of a TLS record has 16 bits; little more than 2^14 is allowed.
     stream.write_all(&[&[0x16, 3, 1, 0xFF, 0xFF], &huge[..]].concat()).await.expect("writes");
     until_cut(stream).await;
-    stage.refused("the TLS handshake failed", Refused { not_tls: 1, ..Refused::default() }).await;
+    stage.refused("the TLS handshake failed", RefusalCounts { not_tls: 1, ..RefusalCounts::default() }).await;
 }
 
 #[tokio::test]
@@ -400,7 +401,7 @@ async fn a_key_rolls_over_while_batches_flow() {
     a.trust(3, new, &[1, 2]);
     b.send("a", "3");
     assert_eq!(a.received().await, "3", "that link had the new keys at both ends");
-    assert_eq!((a.links.refused(), b.links.refused()), (Refused::default(), Refused::default()));
+    assert_eq!((a.links.refused(), b.links.refused()), (RefusalCounts::default(), RefusalCounts::default()));
 }
 
 #[tokio::test]
@@ -454,7 +455,7 @@ async fn http_is_handed_over_with_the_key_that_was_shown() {
     if let Ok(stream) = shake(stage.b.address(), Some(99), 2, HTTP).await {
         until_cut(stream).await;
     }
-    stage.refused("is in no known generation", Refused { stranger: 1, ..Refused::default() }).await;
+    stage.refused("is in no known generation", RefusalCounts { stranger: 1, ..RefusalCounts::default() }).await;
 }
 
 #[tokio::test]

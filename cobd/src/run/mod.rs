@@ -56,4 +56,4 @@ pub(crate) use runner::{is_file, lead_session, now_ns, sign};
 pub(crate) use secrets::{Opened, remove as remove_folder};
 pub use secrets::{Opener, Sealed};
 pub(crate) use start::kill_action;
-pub use start::{Canceller, FoundJob, FoundState, Runner, StartError, Started};
+pub use start::{Canceller, FoundJob, FoundState, JobStartError, Runner, Started};

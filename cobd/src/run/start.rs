@@ -50,7 +50,7 @@ type Suspects = Arc<Mutex<BTreeSet<String>>>;
 /// The reason why a job could not be started. No part of it runs.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {doing}: {source}", .path.display())]
-pub struct StartError {
+pub struct JobStartError {
     /// The file or program.
     pub path: PathBuf,
     /// The operation that failed.
@@ -128,16 +128,16 @@ impl Runner {
     /// Starts a job. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`]; no process runs then.
-    pub fn start(&self, spec: &Spec) -> Result<Started, StartError> {
+    /// [`JobStartError`]; no process runs then.
+    pub fn start(&self, spec: &Spec) -> Result<Started, JobStartError> {
         self.start_in(spec, |_| Ok(())).map(|(started, ())| started)
     }
 
     /// The same for an attached job, with the files of its standard output and its standard error.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
-    pub(crate) fn start_attached(&self, spec: &Spec) -> Result<(Started, [File; 2]), StartError> {
+    /// [`JobStartError`]; nothing runs then.
+    pub(crate) fn start_attached(&self, spec: &Spec) -> Result<(Started, [File; 2]), JobStartError> {
         let open = |folder: &Path, name: &str| {
             let path = folder.join(name);
             let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path);
@@ -150,8 +150,8 @@ impl Runner {
     fn start_in<T>(
         &self,
         spec: &Spec,
-        prepare: impl FnOnce(&Path) -> Result<T, StartError>,
-    ) -> Result<(Started, T), StartError> {
+        prepare: impl FnOnce(&Path) -> Result<T, JobStartError>,
+    ) -> Result<(Started, T), JobStartError> {
         let folder = spec.id.folder(&self.root);
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder, "making the job's folder"))?;
         let begun = self.begin(&folder, spec, prepare);
@@ -166,8 +166,8 @@ impl Runner {
         &self,
         folder: &Path,
         spec: &Spec,
-        prepare: impl FnOnce(&Path) -> Result<T, StartError>,
-    ) -> Result<(Heard, T), StartError> {
+        prepare: impl FnOnce(&Path) -> Result<T, JobStartError>,
+    ) -> Result<(Heard, T), JobStartError> {
         let lock = make_lock(folder)?;
         let secrets = self.open_secrets(folder, spec)?;
         let prepared = prepare(secrets.as_deref().unwrap_or(folder))?;
@@ -180,7 +180,7 @@ impl Runner {
     }
 
     /// Writes the values of a job's secrets into a private folder, if it has any.
-    fn open_secrets(&self, folder: &Path, spec: &Spec) -> Result<Option<PathBuf>, StartError> {
+    fn open_secrets(&self, folder: &Path, spec: &Spec) -> Result<Option<PathBuf>, JobStartError> {
         if spec.secrets.is_empty() {
             return Ok(None);
         }
@@ -318,7 +318,7 @@ impl Canceller {
     }
 }
 
-fn make_lock(folder: &Path) -> Result<File, StartError> {
+fn make_lock(folder: &Path) -> Result<File, JobStartError> {
     let path = folder.join(job::LOCK);
     let lock = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
     let lock = lock.map_err(failed(&path, "making the lock"))?;
@@ -330,7 +330,7 @@ fn folder_name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn write_files(folder: &Path, spec: &Spec, secrets: Option<PathBuf>) -> Result<(), StartError> {
+fn write_files(folder: &Path, spec: &Spec, secrets: Option<PathBuf>) -> Result<(), JobStartError> {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let file = SpecFile {
         format: FORMAT,
@@ -472,9 +472,9 @@ fn locked(suspects: &Suspects) -> MutexGuard<'_, BTreeSet<String>> {
     suspects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> JobStartError {
     let path = path.to_owned();
-    move |source| StartError { path, doing, source }
+    move |source| JobStartError { path, doing, source }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cob_types::canonical::blob_hash;
 use cob_types::generation::{ManifestHost, Security};
-use cob_types::kind::Check;
+use cob_types::kind::KindCheck;
 use cob_types::{Bundle, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, StateName, codec};
 
 use crate::publish::{Author, Publication};
@@ -35,7 +35,7 @@ fn kind(version: u64) -> Kind {
         preferred: on.clone(),
         pre_remove: on.clone(),
         priority: vec![on],
-        check: Check { run: None, timeout_ms: version, interval_ms: None },
+        check: KindCheck { run: None, timeout_ms: version, interval_ms: None },
         transitions: Vec::new(),
         files: BTreeMap::new(),
     }

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::CobId;
 
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::system::{Guard, Moment, System, Want};
+use crate::diagnostic::Severity;
 use crate::draft::Place;
 
 /// The code of all findings of this module.

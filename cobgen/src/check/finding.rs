@@ -3,21 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::diagnostic::{self, Diagnostic};
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::draft::Place;
 use crate::provenance::at;
 
 /// The most findings of a code that are reported in full.
 const MOST_OF_A_CODE: usize = 50;
-
-/// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// The generation is refused.
-    Error,
-    /// The generation can be published, but a person should look.
-    Warning,
-}
 
 /// A problem that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,15 +39,6 @@ pub struct Step {
     pub place: Option<Place>,
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        })
-    }
-}
-
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
@@ -71,7 +53,7 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]: {}", self.severity, self.code, self.message)?;
+        write!(f, "{}[{}]: {}", self.severity.as_str(), self.code, self.message)?;
         if let Some(place) = &self.place {
             write!(f, "\n  at {}", at(place))?;
         }
@@ -89,10 +71,6 @@ impl From<Finding> for Diagnostic {
     /// Steps become notes with their places.
     fn from(finding: Finding) -> Self {
         let Finding { severity, code, message, place, steps, help } = finding;
-        let severity = match severity {
-            Severity::Error => diagnostic::Severity::Error,
-            Severity::Warning => diagnostic::Severity::Warning,
-        };
         let notes = steps.into_iter().map(|step| (step.place, step.text)).collect();
         let help = (!help.is_empty()).then_some(help);
         Self { severity, code, message, place, notes, help }

@@ -10,8 +10,9 @@ use std::net::IpAddr;
 use cob_types::kind::Command;
 use cob_types::{Generation, HostName};
 
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::system::{System, Want};
+use crate::diagnostic::Severity;
 
 /// The code of all findings of this module.
 const CODE: &str = "gate";

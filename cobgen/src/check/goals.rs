@@ -6,11 +6,12 @@
 use cob_types::StateName;
 
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity};
+use super::finding::{Finding, Findings};
 use super::leaving::{CODE, because};
 use super::system::{Guard, Moment, System, Transitions, Want};
 use super::ways::{Ways, ways};
 use super::words::abridged;
+use crate::diagnostic::Severity;
 
 /// Whether P2 holds to the letter.
 pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {

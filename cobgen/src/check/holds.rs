@@ -10,9 +10,10 @@
 use std::collections::BTreeMap;
 
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::leaving::{CODE, because};
 use super::system::{Guard, Moment, System, Want};
+use crate::diagnostic::Severity;
 
 mod grants;
 use grants::GrantedLevels;

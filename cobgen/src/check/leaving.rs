@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::system::{Guard, Moment, System, Want};
 use super::{goals, holds, traps};
+use crate::diagnostic::Severity;
 
 /// The code of all findings of this module, since P1 to P3 are about preferred states.
 pub(super) const CODE: &str = "leaving";

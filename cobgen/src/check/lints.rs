@@ -7,8 +7,9 @@ use std::sync::Arc;
 use cob_types::StateName;
 
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::system::{System, Transitions};
+use crate::diagnostic::Severity;
 use crate::draft::{Arrow, Said};
 use crate::provenance::{Origin, Provenance};
 

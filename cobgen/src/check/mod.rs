@@ -37,5 +37,5 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use finding::{Finding, Severity, Step};
+pub use finding::{Finding, Step};
 pub use run::{Preconditions, check, preconditions};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::finding::{Finding, Findings, Severity};
+use super::finding::{Finding, Findings};
 use super::system::System;
+use crate::diagnostic::Severity;
 
 /// Reports change objects that may wait for an action of people.
 pub(super) fn report(system: &System<'_>, findings: &mut Findings) {

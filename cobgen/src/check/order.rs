@@ -6,9 +6,10 @@ use cob_types::CobId;
 use cob_types::cob::Fingerprint;
 
 use super::circles::Arrows;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::goals::arrow;
 use super::system::{System, Transitions};
+use crate::diagnostic::Severity;
 
 /// A needed goal must have a strictly lower rank, except inside a circle.
 pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {

@@ -11,10 +11,11 @@ use cob_types::StateName;
 
 use super::circles::Arrows;
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::system::{System, Transitions};
 use super::ways::{Ways, ways};
 use super::words::abridged;
+use crate::diagnostic::Severity;
 
 /// The most pairs of a component that are searched for a way.
 const MOST_PAIRS: usize = 1000;

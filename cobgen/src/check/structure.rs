@@ -12,7 +12,8 @@ use cob_types::{BlobHash, Bundle, Cob, CobId, Generation, HostName, Kind, Need, 
 use cob_types::{canonical, codec};
 use rayon::prelude::*;
 
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
+use crate::diagnostic::Severity;
 use crate::draft::{Place, When};
 use crate::provenance::Provenance;
 

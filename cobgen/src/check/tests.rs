@@ -6,7 +6,8 @@ use cob_types::codec;
 use cob_types::{Cob, Generation, canonical};
 use proptest::prelude::*;
 
-use super::{Finding, Preconditions, Severity, check, preconditions};
+use super::{Finding, Preconditions, check, preconditions};
+use crate::diagnostic::Severity;
 use crate::generation::Assembled;
 use crate::testing::{Sketch, need, random, state};
 

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_types::StateName;
 
 use super::demand::Demand;
-use super::finding::{Finding, Findings, Severity, Step};
+use super::finding::{Finding, Findings, Step};
 use super::leaving::{CODE, because};
 use super::system::{KindView, System, Transitions};
+use crate::diagnostic::Severity;
 
 /// Whether P1 holds to the letter.
 pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {

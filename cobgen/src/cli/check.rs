@@ -24,7 +24,7 @@ Examples:
 
 Exit status: 0 the model is valid (warnings are possible); 2 it has errors, and all were printed, or the depot \
 does not exist; 3 the depot could not be read.")]
-pub struct Args {
+pub struct CheckArgs {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
     /// Check it as the next generation of this depot, with the keys of enrolled hosts and the latest generation
@@ -36,7 +36,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let after = match args.depot.as_deref().map(after) {
         None => After::default(),
         Some(Ok(after)) => after,

@@ -31,7 +31,7 @@ Examples:
 its dependencies or its preferred state change.
 
 Exit status: 0 no differences; 1 differences; 2 bad input; 3 the depot could not be read.")]
-pub struct Args {
+pub struct DiffArgs {
     /// An older generation (its number, `latest`, or `-1` for the generation before the latest), or a model file or
     /// folder
     #[arg(value_name = "N|MODEL", allow_negative_numbers = true)]
@@ -51,7 +51,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &DiffArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let named =
         |path: &Path| path.to_str().and_then(|text| text.parse::<GenerationName>().ok()).filter(|_| !path.exists());
     let difference = match (&args.from, args.to) {
@@ -92,7 +92,7 @@ fn names(depot: &Depot, generation: &Generation) -> Result<BTreeMap<SecretId, St
 }
 
 /// Compares the latest generation with a model.
-fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn of_model(args: &DiffArgs, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let read = Depot::open(&args.depot).and_then(|depot| {
         let old = latest(&depot)?;
         Ok((names(&depot, &old)?, After::latest(&depot, &old)?, old))
@@ -118,7 +118,7 @@ fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Resul
     }
 }
 
-fn print(args: &Args, difference: &Difference, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn print(args: &DiffArgs, difference: &Difference, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     if args.json {
         let answer = serde_json::to_value(difference).map_err(io::Error::other)?;
         writeln!(terminal.out, "{answer:#}")?;

@@ -38,7 +38,7 @@ If a host that has enrolled before is set up anew, the key that it enrols now re
 generation revokes the old key (--keep-old-key: both are valid). docs/how-to/replace-a-lost-host.md.
 
 Exit status: 0 done; 1 no key of the host waits; 2 wrong names or options; 3 a file could not be written.")]
-pub struct Args {
+pub struct EnrollArgs {
     /// The hosts, by their names in the model; with --accept a single host, and its key if a person brought it
     #[arg(value_name = "HOST", required_unless_present = "list")]
     hosts: Vec<String>,
@@ -70,13 +70,13 @@ pub struct Args {
     json: bool,
 }
 
-impl Args {
+impl EnrollArgs {
     fn former(&self) -> Former {
         if self.keep_old_key { Former::Keep } else { Former::Revoke }
     }
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     if let Err(error) = cob_depot::Depot::open(&args.depot) {
         return tell_depot(&error, &args.depot, args.json, terminal);
     }
@@ -122,7 +122,12 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     tell(args, now, &commands, terminal)
 }
 
-fn tell(args: &Args, now: u64, commands: &[(&HostName, String)], terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn tell(
+    args: &EnrollArgs,
+    now: u64,
+    commands: &[(&HostName, String)],
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Answer> {
     let expires = now.saturating_add(args.expires);
     if args.json {
         let one = |(host, command): &(&HostName, String)| json!({"host": host, "command": command, "expires": expires});
@@ -143,7 +148,7 @@ fn tell(args: &Args, now: u64, commands: &[(&HostName, String)], terminal: &mut 
     Ok(Answer::Done)
 }
 
-fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn accept(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let (name, key) = match args.hosts.as_slice() {
         [name] => (name, None),
         [name, key] => (name, Some(key)),
@@ -200,7 +205,7 @@ fn let_in(
     }
 }
 
-fn list(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn list(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let all = match tokens::read(&args.depot) {
         Ok(all) => all,
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),

@@ -30,7 +30,7 @@ The depot is not changed.
 
 Exit status: 0 the depot is intact; 1 damage, losses or gaps were found; 2 there is no depot; 3 it could not be \
 read (an error of the system, or no permission).")]
-pub struct Args {
+pub struct FsckArgs {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
@@ -40,7 +40,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &FsckArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let is_good = |manifest: &[u8], signed: &_| !good(manifest, std::slice::from_ref(signed)).is_empty();
     let report = match Depot::open(&args.depot).and_then(|depot| depot.fsck(is_good)) {
         Ok(report) => with_keys(report, &args.depot),

@@ -16,7 +16,7 @@ use super::sign::names;
 use super::{Answer, Terminal, tell, tell_depot, tell_publish};
 use crate::diagnostic::to_json;
 use crate::known::{Asking, PATIENCE};
-use crate::publish::{Options, Published, Refused, publish_with};
+use crate::publish::{PublishOptions, Published, Refused, publish_with};
 use crate::serve::{TRUST, read_trust};
 
 /// The default path of the publisher's key, relative to the model's folder.
@@ -40,7 +40,7 @@ No host changes until `cobctl switch N` activates the generation.
 
 Exit status: 0 the depot's latest generation corresponds to the model (an unchanged model makes no new \
 generation); 2 the model is refused; 3 the depot could not be written.")]
-pub struct Args {
+pub struct GenerateArgs {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
     /// Where generations are kept; created if it does not exist
@@ -81,7 +81,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &GenerateArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let key = args.sign_with.clone().or_else(|| key_beside(&args.model));
     let signer = match key.as_deref().map(SecretKey::load).transpose() {
         Ok(signer) => signer,
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
         },
     };
-    let options = Options {
+    let options = PublishOptions {
         message: &args.message,
         signer: signer.as_ref(),
         way_back: !args.no_way_back,
@@ -153,7 +153,7 @@ pub(super) fn key_beside(model: &Path) -> Option<PathBuf> {
 
 /// Prints whether hosts will accept the generation, and if not, the next step.
 fn signatures_in_words(
-    args: &Args,
+    args: &GenerateArgs,
     published: &Published,
     signer: Option<&PublicKey>,
     terminal: &mut Terminal<'_>,
@@ -179,7 +179,7 @@ fn signatures_in_words(
 
 /// Warns if the generation existed already and lacks the requested signature: only `sign` adds a signature.
 fn warn_of_own(
-    args: &Args,
+    args: &GenerateArgs,
     published: &Published,
     signer: Option<&PublicKey>,
     terminal: &mut Terminal<'_>,
@@ -193,7 +193,7 @@ fn warn_of_own(
 }
 
 /// Warns if the signatures are not the signatures that hosts are told to require, as far as the depot knows.
-fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+fn warn_of_publishers(args: &GenerateArgs, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, signers, security, .. } = published;
     if *security == Security::LoopbackOnly || signers.is_empty() {
         return Ok(());
@@ -234,7 +234,7 @@ fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Termina
 }
 
 /// Warns of hosts that know newer generations than the depot did, or another generation under the same number.
-fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+fn warn_of_hosts(args: &GenerateArgs, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, before, ahead, with_another, .. } = published;
     if let Some(known) = ahead.values().max() {
         let (hosts, knows) = (list(ahead.keys(), NAMED), if ahead.len() == 1 { "knows" } else { "know" });
@@ -261,7 +261,7 @@ fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>
 }
 
 fn in_words(
-    args: &Args,
+    args: &GenerateArgs,
     published: &Published,
     signer: Option<&PublicKey>,
     terminal: &mut Terminal<'_>,

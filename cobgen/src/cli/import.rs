@@ -12,7 +12,7 @@ use crate::import::to_yaml;
 
 /// The options of `cobgen import`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ImportArgs {
     #[command(subcommand)]
     from: From,
 }
@@ -50,7 +50,7 @@ struct CooprArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &ImportArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let From::Coopr(args) = &args.from;
     let imported = coopr::read(&args.folder);
     let Imported { sections, diagnostics, sources, files } = &imported;

@@ -20,7 +20,7 @@ Examples:
 Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing. With --secure also the keys of a \
 publisher and of an operator (keys/, readable only by you), and an empty depot (depot/) whose trust.toml names \
 the publisher; docs/how-to/enroll-hosts.md goes on from there.")]
-pub struct Args {
+pub struct InitArgs {
     /// The folder to write into; it is made if it does not exist
     #[arg(default_value = ".")]
     dir: PathBuf,
@@ -40,7 +40,7 @@ const FILES: [(&str, u32, &str); 4] = [
     ("stop.sh", 0o755, include_str!("init/stop.sh")),
 ];
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &InitArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let dir = &args.dir;
     let there: Vec<&str> =
         FILES.iter().map(|(name, ..)| *name).filter(|name| dir.join(name).symlink_metadata().is_ok()).collect();

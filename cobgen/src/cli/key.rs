@@ -21,7 +21,7 @@ model. The file proves your identity: keep it secret. It is PKCS#8 in PEM, as \
 `openssl genpkey -algorithm ed25519` writes it.
 
 Exit status: 0 the key is there; 2 the file can't be used; 3 it could not be written.")]
-pub struct Args {
+pub struct KeyArgs {
     /// The file for the secret key; an existing file is kept, and its public key is printed
     file: PathBuf,
     /// Print {"key", "new"}
@@ -29,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &KeyArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     if args.file == Path::new("-") {
         let fault =
             Diagnostic::error("key", "a secret key is not written to standard output, nor read from standard input");
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(Answer::Done)
 }
 
-fn load_or_make(args: &Args) -> Result<(SecretKey, bool), KeyFileError> {
+fn load_or_make(args: &KeyArgs) -> Result<(SecretKey, bool), KeyFileError> {
     match SecretKey::load(&args.file) {
         Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             SecretKey::load_or_create(&args.file).map(|key| (key, true))
@@ -67,7 +67,7 @@ fn load_or_make(args: &Args) -> Result<(SecretKey, bool), KeyFileError> {
 }
 
 /// Prints why a key can't be created at its path.
-fn tell_unmade(args: &Args, error: &io::Error, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn tell_unmade(args: &KeyArgs, error: &io::Error, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let mut fault = Diagnostic::error("key", format!("the key can't be made: {}: {error}", args.file.display()));
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.exists()) {

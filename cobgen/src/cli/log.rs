@@ -25,7 +25,7 @@ Examples:
 
 `cobctl switch --wait`, `cobctl rollback --wait` and `cobctl outcomes --record` write the outcomes of switches \
 into this depot; `cobctl outcomes` collects all outcomes from the hosts.")]
-pub struct Args {
+pub struct LogArgs {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
@@ -36,7 +36,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &LogArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let read = Depot::open(&args.depot).and_then(|depot| Ok((entries(&depot)?, outcomes(&depot))));
     let (entries, outcomes) = match read {
         Ok(read) => read,

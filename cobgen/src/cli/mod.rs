@@ -55,43 +55,43 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write a small model to start from, that works
-    Init(init::Args),
+    Init(init::InitArgs),
     /// Print the JSON Schema of models, for editors
-    Schema(schema::Args),
+    Schema(schema::SchemaArgs),
     /// Check a model and print all its errors
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Show change objects with the dependencies that they end up with
-    Show(show::Args),
+    Show(show::ShowArgs),
     /// Make a model of the entities of another system
-    Import(import::Args),
+    Import(import::ImportArgs),
     /// Compute which node of a cluster gets which services
-    Solve(solve::Args),
+    Solve(solve::SolveArgs),
     /// Show the steps of an operation on a cluster, node by node
-    Plan(plan::Args),
+    Plan(plan::PlanArgs),
     /// Make the next generation in a depot
-    Generate(generate::Args),
+    Generate(generate::GenerateArgs),
     /// Make a key for a publisher or an operator
-    Key(key::Args),
+    Key(key::KeyArgs),
     /// Sign a generation of a depot
-    Sign(sign::Args),
+    Sign(sign::SignArgs),
     /// List the generations of a depot
-    Log(log::Args),
+    Log(log::LogArgs),
     /// Protect a generation from `prune`, or list the protected generations
-    Pin(pin::Args),
+    Pin(pin::PinArgs),
     /// Remove the protection from `prune`
     Unpin(pin::UnpinArgs),
     /// Remove old generations from a depot
-    Prune(prune::Args),
+    Prune(prune::PruneArgs),
     /// Check all of a depot and print all damage
-    Fsck(fsck::Args),
+    Fsck(fsck::FsckArgs),
     /// Show the differences between two generations, or the changes that a model makes
-    Diff(diff::Args),
+    Diff(diff::DiffArgs),
     /// Give generations out to hosts that share no folder with the depot
-    Serve(serve::Args),
+    Serve(serve::ServeArgs),
     /// Enrol new hosts, with tokens that are valid once
-    Enroll(enroll::Args),
+    Enroll(enroll::EnrollArgs),
     /// Simulate a model or generation, with all kinds of failures
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
 }
 
 /// The result of a command.

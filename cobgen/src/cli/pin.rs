@@ -20,7 +20,7 @@ Examples:
   cobgen pin --depot depot                       list them
 
 Exit status: 0 done; 2 there is no such generation; 3 the depot could not be read or written.")]
-pub struct Args {
+pub struct PinArgs {
     /// The generation: its number, `latest`, or `-1` for the generation before the latest; without it, list the pins
     #[arg(value_name = "N", allow_negative_numbers = true)]
     generation: Option<GenerationName>,
@@ -54,7 +54,7 @@ pub struct UnpinArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &PinArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let depot = match Depot::open(&args.depot) {
         Ok(depot) => depot,
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),

@@ -55,7 +55,7 @@ A file of durations lists how long actions take; the more exact line wins:
 Exit status: 0 there is a plan; 1 a cluster has no layout, or the switch does not converge; 2 the model, the \
 operation or the generations are wrong; 3 the depot could not be read.")]
 #[command(group = clap::ArgGroup::new("what").args(["operation", "from"]).required(true))]
-pub struct Args {
+pub struct PlanArgs {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model; with --from, its next generation
     #[arg(required_unless_present = "from", conflicts_with = "to")]
     model: Option<PathBuf>,
@@ -99,7 +99,7 @@ pub struct Args {
     dot: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &PlanArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     if let Some(from) = args.from {
         return switch::run(args, from, terminal);
     }

@@ -31,7 +31,7 @@ generations.
 Exit status: 0 done; 3 the depot could not be read or written: no generation that shall stay is lost, and another \
 run completes the work."
 )]
-pub struct Args {
+pub struct PruneArgs {
     /// The newest K generations stay
     #[arg(long, value_name = "K", group = "rule")]
     keep: Option<usize>,
@@ -70,7 +70,7 @@ fn age(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| "a number and s, m, h, d or w: 90d, 12h".to_owned())
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &PruneArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let since = args.older_than.map(|age| now().saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
     let rule = Rule { keep: args.keep, since, grace: Duration::from_secs(args.grace) };
     let depot = match Depot::open(&args.depot) {
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
 }
 
-fn tell(args: &Args, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn tell(args: &PruneArgs, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let Pruned { gone, stays, freed, leftovers } = pruned;
     if args.json {
         let one = |(number, reason): (&GenerationNumber, &Reason)| match reason {

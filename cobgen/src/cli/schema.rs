@@ -12,9 +12,9 @@ Examples:
   cobgen schema > cob.schema.json
   # then, as the first line of a model, for editors with a YAML language server:
   # yaml-language-server: $schema=cob.schema.json")]
-pub struct Args {}
+pub struct SchemaArgs {}
 
-pub(super) fn run(_: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(_: &SchemaArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     writeln!(terminal.out, "{:#}", model::schema())?;
     Ok(Answer::Done)
 }

@@ -13,7 +13,7 @@ use cob_types::PublicKey;
 use cob_types::log::CleanLog;
 
 use super::{Answer, Terminal};
-use crate::serve::{Options, ServeError, Server};
+use crate::serve::{ServeError, ServeOptions, Server};
 
 /// The options of `cobgen serve`.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ Each host gets the manifests, their signatures and its own bundles only. Runs in
 SIGINT, and logs to the error output.
 
 Exit status: 0 stopped by a signal; 2 wrong options or files; 3 it could not listen.")]
-pub struct Args {
+pub struct ServeArgs {
     /// Where generations are kept; created if it does not exist
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
@@ -60,7 +60,7 @@ enum By {
     Manual,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &ServeArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let trust = match args.trust.as_slice() {
         [] => None,
         keys => match Publishers::new(keys.iter().copied(), args.threshold) {
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         By::Token => Policy::Token,
         By::Manual => Policy::Manual,
     };
-    let options = Options { depot: args.depot.clone(), listen: args.listen, key: args.key.clone(), trust, policy };
+    let options = ServeOptions { depot: args.depot.clone(), listen: args.listen, key: args.key.clone(), trust, policy };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let server = match Server::bind(&options).await {

@@ -30,7 +30,7 @@ Examples:
 (A, x, y) <- (B, z): A goes from x to y only while B is locked in z.
 (C, u) <- (D, v): C grants u to others only while D is locked in v.
 Behind each: its words in the model, and their place.")]
-pub struct Args {
+pub struct ShowArgs {
     /// A model file or folder (not with --depot)
     #[arg(value_name = "MODEL")]
     first: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &ShowArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     match (&args.depot, &args.first, &args.second) {
         (Some(depot), name, None) => {
             let name = name.as_ref().map(|name| name.to_string_lossy());

@@ -27,7 +27,7 @@ For the four-eyes principle: `threshold = 2` in the hosts' cobd.toml, a publishe
 another publisher reviews the difference and signs. `trust` in cobd.toml lists the publishers of a host.
 
 Exit status: 0 it is signed; 2 bad input; 3 the depot could not be read or written.")]
-pub struct Args {
+pub struct SignArgs {
     /// The generation: its number, `latest`, or `-1` for the generation before the latest
     #[arg(value_name = "N", allow_negative_numbers = true)]
     generation: GenerationName,
@@ -43,7 +43,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &SignArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let key = match SecretKey::load(&args.key) {
         Ok(key) => key,
         Err(error) => return tell_key(&error, args.json, terminal),
@@ -62,7 +62,7 @@ struct SignedNow {
     by: Vec<PublicKey>,
 }
 
-fn sign(args: &Args, key: &SecretKey) -> Result<SignedNow, PublishError> {
+fn sign(args: &SignArgs, key: &SecretKey) -> Result<SignedNow, PublishError> {
     let depot = Depot::open(&args.depot)?;
     let number = args.generation.find(&depot)?;
     // The whole generation is read and checked against the manifest's hashes: a publisher must not sign half of it.
@@ -77,7 +77,7 @@ fn sign(args: &Args, key: &SecretKey) -> Result<SignedNow, PublishError> {
     Ok(SignedNow { generation, before, manifest: blob_hash(&bytes).to_string(), by })
 }
 
-fn tell(args: &Args, signed: &SignedNow, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn tell(args: &SignArgs, signed: &SignedNow, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let manifest = &signed.generation.manifest;
     let back: Vec<GenerationNumber> = manifest.back.iter().map(|way| way.generation).collect();
     if args.json {

@@ -26,7 +26,7 @@ Examples:
 
 Exit status: 0 every cluster has a layout; 1 a cluster has no layout, an invalid request, or no decision within \
 the step limit; 2 the model is wrong.")]
-pub struct Args {
+pub struct SolveArgs {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
     /// Of this cluster alone
@@ -49,7 +49,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &SolveArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &args.exclude };
     let given = match beside.given() {
         Ok(given) => given,

@@ -26,7 +26,7 @@ Each run begins in random states and has lost, doubled and late messages, killed
 model that `check` refuses can be verified, too, to see its behaviour.
 
 Exit status: 0 every run converged; 1 some runs did not; 2 bad input; 3 the depot could not be read.")]
-pub struct Args {
+pub struct VerifyArgs {
     /// A model file or folder
     #[arg(required_unless_present = "depot", conflicts_with = "depot")]
     model: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &VerifyArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let generation = match (&args.model, &args.depot) {
         (Some(model), _) => {
             let made = make(model, &After::default());
@@ -99,7 +99,7 @@ fn from_depot(path: &Path, named: Option<GenerationName>) -> Result<Option<Gener
     number.map(|number| depot.read(number)).transpose()
 }
 
-fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::Result<()> {
+fn print(verified: &Verified, args: &VerifyArgs, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Verified { runs, converged, gave_up, failed, deadlocks, violations } = verified;
     writeln!(
         terminal.out,

@@ -11,7 +11,7 @@
 //! The state is in `COB_STATE_DIR/state`, written after a successful action. Beside it is a digest of the configuration
 //! that the service was configured with, not the configuration itself, which may hold secrets.
 
-use cob_types::kind::Check;
+use cob_types::kind::KindCheck;
 use cob_types::{Command, Kind, KindName, StateName, Transition};
 
 use super::Report;
@@ -108,7 +108,7 @@ pub(super) fn kind(
         preferred: preferred.clone(),
         pre_remove: cob_kinds::state(ABSENT),
         priority: priority(&states, &preferred),
-        check: Check { run: Some(Command::Shell(check(&way, recorded))), ..cob_kinds::plain_check(None) },
+        check: KindCheck { run: Some(Command::Shell(check(&way, recorded))), ..cob_kinds::plain_check(None) },
         states,
         transitions,
         files: maker.payload,

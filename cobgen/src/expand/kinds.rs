@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_kinds::{CHECK_TIMEOUT_MS, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check};
-use cob_types::kind::{Check, MAX_STATES};
+use cob_types::kind::{KindCheck, MAX_STATES};
 use cob_types::words::parse_duration;
 use cob_types::{Kind, KindName, StateName, Transition};
 
@@ -309,7 +309,7 @@ fn check(
     files: &mut Files,
     payload: &mut Payload,
     report: &mut Report<'_>,
-) -> Check {
+) -> KindCheck {
     let mut check = plain_check(None);
     match &entry.check {
         Maybe::There(written) if does_nothing => {

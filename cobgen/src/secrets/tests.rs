@@ -213,7 +213,7 @@ fn what_is_published_is_sealed_and_stays_as_it_is() {
     fs::write(&path, model).expect("written");
     let depot = site.folder.path().join("depot");
     let publish = || {
-        let options = crate::publish::Options::plain(&site.vault);
+        let options = crate::publish::PublishOptions::plain(&site.vault);
         crate::publish::publish_with(&path, &depot, &options).unwrap_or_else(|e| panic!("{e}"))
     };
     assert!(publish().new);

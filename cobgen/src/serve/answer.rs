@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cob_depot::{Depot, DepotError};
-use cob_types::remote::{BUNDLE, GENERATIONS, Generations, MANIFEST, MAX_LISTED, MAX_WAIT, Refused, SIGNATURES};
+use cob_types::remote::{BUNDLE, GENERATIONS, Generations, MANIFEST, MAX_LISTED, MAX_WAIT, RemoteRefusal, SIGNATURES};
 use cob_types::{GenerationNumber, HostName};
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -140,7 +140,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 
 /// A refusal with the reason.
 pub(super) fn refuse(status: StatusCode, error: &str) -> Answer {
-    json(status, &Refused { error: error.to_owned() })
+    json(status, &RemoteRefusal { error: error.to_owned() })
 }
 
 fn unexpected() -> Answer {

@@ -40,7 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The options of a server.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ServeOptions {
     /// The depot's folder; created if it does not exist.
     pub depot: PathBuf,
     /// The address to listen on.
@@ -105,7 +105,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`].
-    pub async fn bind(options: &Options) -> Result<Self, ServeError> {
+    pub async fn bind(options: &ServeOptions) -> Result<Self, ServeError> {
         drop(Depot::create_or_open(&options.depot)?);
         let key = SecretKey::of_server(&options.depot, options.key.as_deref())?;
         if options.trust.is_none() && trust::read(&options.depot)?.is_none() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cob_tests::cluster::{Cluster, host};
 use cob_tests::processes;
 use cob_tests::stranger::{handshake, header, message};
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use cob_types::message::{Incarnation, PROTOCOL};
 use cob_types::{Batch, GenerationNumber};
 
@@ -37,7 +37,7 @@ fn converged() -> (Cluster, GenerationNumber) {
 
 fn hello(from: &str, newest: u16, oldest: u16) -> Frame<'static> {
     let session = Incarnation { id: 0xBAD, start: 1 };
-    Frame::Hello(Hello { newest, oldest, from: host(from), to: host("n2"), session, stream: 7, received: None })
+    Frame::Hello(LinkHello { newest, oldest, from: host(from), to: host("n2"), session, stream: 7, received: None })
 }
 
 /// Sends bytes to a port.

@@ -9,8 +9,8 @@ use cob_tests::processes;
 use cob_tests::stranger::{handshake, message};
 use cob_types::cob::Fingerprint;
 use cob_types::history::HistoryEntry;
-use cob_types::link::{Frame, Hello as LinkHello};
-use cob_types::message::{DepartureReport, Going, Hello, Incarnation, PROTOCOL, Phase, Request};
+use cob_types::link::{Frame, LinkHello};
+use cob_types::message::{DepartureReport, Going, Hello, Incarnation, PROTOCOL, RankPhase, Request};
 use cob_types::switch::SwitchPolicy;
 use cob_types::{Batch, CobId, GenerationNumber, Item, Number, Rank, StateName};
 
@@ -185,7 +185,7 @@ fn request(asker: &str, number: u64, state: &str, origin: &str) -> Item {
         number: Number { start: 1, counter: number },
         rev: 0,
         set: vec![StateName::new(state).expect("a state")],
-        rank: Rank { phase: Phase::STAY, generation: GenerationNumber(1), rank: 1 },
+        rank: Rank { phase: RankPhase::STAY, generation: GenerationNumber(1), rank: 1 },
         origin: CobId::new(origin).expect("an id"),
         fingerprint: Some(Fingerprint([7; 16])),
         generation: Some(GenerationNumber(1)),

@@ -20,7 +20,7 @@ use cob_tests::wait::comes_true;
 use cob_trust::SecretKey;
 use cob_trust::tls::{HTTP, Identity};
 use cob_types::GenerationNumber;
-use cob_types::status::Refused;
+use cob_types::status::RefusalCounts;
 use cob_types::trust::{Operator, Role};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -306,7 +306,7 @@ fn daemons_go_on_switching_under_siege() {
         );
         assert!(peaks[n] < warm[n].resident_kib + GROWTH, "{host} has grown to {} KiB", peaks[n]);
         assert!(written as u64 <= most_lines, "{written} lines in the log of {host}, at most {most_lines}");
-        let Refused { stranger, not_tls, foreign_name, slow, broken, .. } = refused[n];
+        let RefusalCounts { stranger, not_tls, foreign_name, slow, broken, .. } = refused[n];
         let counts = [stranger, not_tls, foreign_name, slow, broken];
         assert!(counts.iter().all(|count| *count > 0), "{host}: {:?}", refused[n]);
     }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Context;
 use super::history::{self, Following};
 use crate::failure::{Exit, Failure};
-use crate::past::replay::{Replay, Step};
+use crate::past::replay::{Replay, ReplayStep};
 use crate::screen::Screen;
 use crate::signals::Ends;
 use crate::words::{clean, count, span};
@@ -70,7 +70,7 @@ async fn play(
     context: &Context,
     screen: &mut Screen,
     args: &ReplayArgs,
-    steps: &[Step],
+    steps: &[ReplayStep],
     mut keys: Option<Keys>,
 ) -> Result<(), Failure> {
     let mut last = steps.first().map_or(0, |s| s.offset_ns);
@@ -107,7 +107,7 @@ async fn play(
 }
 
 /// A step for people.
-fn line(step: &Step) -> String {
+fn line(step: &ReplayStep) -> String {
     let entry = &step.entry;
     let (seconds, ms) = (step.offset_ns / 1_000_000_000, step.offset_ns / 1_000_000 % 1000);
     let mut text = format!("+{seconds:>5}.{ms:03}  {}", history::what(entry));

@@ -12,7 +12,7 @@ const QUIET_NS: u64 = 60_000_000_000;
 
 /// An entry of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct ReplayStep {
     /// Nanoseconds since the first entry of the switch, by the clocks of the hosts.
     pub offset_ns: u64,
     /// The entry.
@@ -93,7 +93,7 @@ impl Replay {
 
     /// The steps, in the order of the merged history; with `all`, until the next switch of each host.
     #[must_use]
-    pub fn steps(self, all: bool) -> Vec<Step> {
+    pub fn steps(self, all: bool) -> Vec<ReplayStep> {
         // The last entries of hosts that then switched to another generation.
         let last = |(host, part): (&HostName, &Part)| Some((host.clone(), part.entries.last()?.1.seq));
         let over = self.hosts.iter().filter(|(_, part)| !part.on).filter_map(last).collect();
@@ -107,7 +107,8 @@ impl Replay {
         }
         let begin = entries.iter().map(|e| e.ts_ns).min().unwrap_or_default();
         let mut waiting = Waiting::default();
-        let step = |entry: HistoryEntry| Step { offset_ns: entry.ts_ns - begin, waited: waiting.before(&entry), entry };
+        let step =
+            |entry: HistoryEntry| ReplayStep { offset_ns: entry.ts_ns - begin, waited: waiting.before(&entry), entry };
         entries.into_iter().map(step).collect()
     }
 }
@@ -268,7 +269,7 @@ mod tests {
         ]
     }
 
-    fn steps(generation: u64, all: bool) -> Vec<Step> {
+    fn steps(generation: u64, all: bool) -> Vec<ReplayStep> {
         let mut replay = Replay::of(GenerationNumber(generation));
         life().into_iter().for_each(|entry| replay.take(entry));
         replay.steps(all)
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_switch_is_cut_out_of_the_history() {
-        let seqs = |steps: &[Step]| steps.iter().map(|s| s.entry.seq).collect::<Vec<_>>();
+        let seqs = |steps: &[ReplayStep]| steps.iter().map(|s| s.entry.seq).collect::<Vec<_>>();
         let own = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13];
         assert_eq!(seqs(&steps(8, false)), own, "a long action belongs to it, a later action does not");
         assert_eq!(seqs(&steps(8, true)), [&own[..], &[14, 15, 16]].concat());

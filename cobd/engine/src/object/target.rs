@@ -5,7 +5,7 @@
 //! changes a priority (counterexample 3): the order of arrival does not matter.
 
 use cob_types::Rank;
-use cob_types::message::Phase;
+use cob_types::message::RankPhase;
 
 use crate::names::CobRef;
 use crate::object::{Cx, Object, Request};
@@ -20,7 +20,7 @@ pub(crate) struct Aim {
     /// The origin of the request that made the target; `None`: its own desired state, alone or too.
     pub(crate) origin: Option<CobRef>,
     /// Whether it goes there for a departure.
-    pub(crate) phase: Phase,
+    pub(crate) phase: RankPhase,
     /// The rank of the request that made the target.
     pub(crate) rank: Option<Rank>,
     /// Its needs on the way accept any content: it goes there on behalf of a departure in a rollback.
@@ -39,7 +39,7 @@ impl Object {
     }
 
     fn aim_by(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>, ordered: bool) -> Aim {
-        let phase = if self.departs() { Phase::DEPARTURE } else { Phase::STAY };
+        let phase = if self.departs() { RankPhase::DEPARTURE } else { RankPhase::STAY };
         let any_content = self.departs() && cx.goes_back;
         let own = Aim { target: self.own_target(), asker: None, origin: None, phase, rank: None, any_content };
         if self.lifecycle.is_over() {

@@ -40,7 +40,7 @@ fn filled(folder: &Path) -> Index {
     for seq in 1..=20 {
         let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
         let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
-        index.add(seq, [Entry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
+        index.add(seq, [IndexEntry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
     }
     index
 }
@@ -77,7 +77,7 @@ fn of_the_history_the_newest_lines_are_kept() {
     let path = folder.path().join("index");
     let mut index = filled(&path);
     index.most = 30;
-    let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), "end")], measured: Some(measured(seq)) };
+    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/b"), "end")], measured: Some(measured(seq)) };
     let batch = FORGET_BATCH as u64;
     // The index has 40 lines already.
     index.add(20 + batch - 11, (21..20 + batch - 10).map(one)).expect("added");
@@ -102,7 +102,7 @@ fn of_the_history_the_newest_lines_are_kept() {
 
 /// Records `from` to `upto`, each with a line of this event.
 fn add_events(index: &mut Index, event: &str, from: u64, upto: u64) {
-    let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), event)], measured: None };
+    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/b"), event)], measured: None };
     index.add(upto, (from..=upto).map(one)).expect("added");
 }
 
@@ -158,7 +158,7 @@ fn a_count_that_is_wrong_is_put_right() {
     let folder = tempfile::tempdir().expect("folder");
     let mut index = filled(&folder.path().join("index"));
     index.lines = Some(u64::from(u32::MAX));
-    index.add(21, [Entry { seq: 21, history: vec![entry(21, None, "order")], measured: None }]).expect("added");
+    index.add(21, [IndexEntry { seq: 21, history: vec![entry(21, None, "order")], measured: None }]).expect("added");
     assert_eq!((index.lines, ask(&index, 0, None, 99, false).len()), (Some(0), 0));
 }
 
@@ -170,7 +170,7 @@ fn it_goes_on_where_it_ended_and_takes_a_record_once() {
     index.flush().expect("flushed");
     drop(index);
     let mut index = as_it_was(&path);
-    let again = Entry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
+    let again = IndexEntry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
     index.add(20, [again]).expect("left out");
     assert!(!ask(&index, 20, None, 9, false).iter().any(|(_, event)| event == "again"));
     let m = measured(0);
@@ -187,7 +187,7 @@ fn many_records_go_in_together_and_each_counts_once() {
     let folder = tempfile::tempdir().expect("folder");
     let many = 3 * TOGETHER as u64 + 7;
     let mut index = Index::open(&folder.path().join("index")).expect("opens");
-    let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
+    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
     index.add(many, (1..=many).map(one)).expect("added");
     index.add(many, (1..=many).map(one)).expect("left out");
     assert_eq!(index.upto(), many);

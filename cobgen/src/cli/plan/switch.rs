@@ -45,7 +45,7 @@ pub(super) struct Options {
     keys: Keys,
 }
 
-pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &super::PlanArgs, from: GenerationName, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let bad = |what: String, code: &'static str, terminal: &mut Terminal<'_>| {
         refuse(Diagnostic::error(code, what), Answer::Bad, args.json, terminal)
     };
@@ -134,7 +134,7 @@ enum Made {
     Depot(DepotError),
 }
 
-fn of_model(args: &super::Args, model: &Path, depot: &Depot, terminal: &mut Terminal<'_>) -> io::Result<Made> {
+fn of_model(args: &super::PlanArgs, model: &Path, depot: &Depot, terminal: &mut Terminal<'_>) -> io::Result<Made> {
     let after = latest(depot).and_then(|old| After::latest(depot, &old));
     let after = match after {
         Ok(after) => after,
@@ -164,7 +164,7 @@ fn states(path: &Path) -> Result<BTreeMap<CobId, StateName>, String> {
     Ok(cobs.filter_map(|cob| Some((cob.id, cob.state?))).collect())
 }
 
-fn print(args: &super::Args, planned: &Forecasted, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn print(args: &super::PlanArgs, planned: &Forecasted, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let Forecasted { plan, difference, .. } = planned;
     if let Some(file) = &args.switch.gantt
         && let Err(error) = std::fs::write(file, show::to_svg(plan))

@@ -8,7 +8,7 @@ use cob_engine::record::{Durable, Record};
 use cob_tests::stranger::{handshake, message};
 use cob_trust::SecretKey;
 use cob_trust::tls::{self, Identity, LINK};
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use cob_types::message::{About, Number, PROTOCOL};
 use cob_types::{Batch, CobId, HostName, Incarnation, Item, PublicKey, codec};
 use cobd::journal::{FileJournal, Keep, MAX_PAYLOAD};
@@ -79,7 +79,7 @@ impl Caller {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
         let mut link = Link { tls: rustls::StreamOwned::new(tls, stream), from: self.from.clone(), life, said: 0 };
-        let hello = Hello {
+        let hello = LinkHello {
             newest: PROTOCOL,
             oldest: PROTOCOL,
             from: self.from.clone(),

@@ -12,7 +12,7 @@ use cob_tests::cluster::host;
 use cob_trust::SecretKey;
 use cob_trust::tls::{self, HTTP, Identity, LINK};
 use cob_types::PublicKey;
-use cob_types::link::{Frame, Hello};
+use cob_types::link::{Frame, LinkHello};
 use cob_types::message::{Incarnation, PROTOCOL};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -298,7 +298,7 @@ impl Attackers {
         let hello = |from: &str| {
             let session = Incarnation { id: 0xBAD, start };
             let (from, to) = (host(from), host(&target.name));
-            Frame::Hello(Hello { newest: PROTOCOL, oldest: PROTOCOL, from, to, session, stream: 7, received: None })
+            Frame::Hello(LinkHello { newest: PROTOCOL, oldest: PROTOCOL, from, to, session, stream: 7, received: None })
         };
         let another = self.targets.iter().find(|t| t.name != target.name).expect("two targets");
         let greeted = [greeting(), ready()].concat();
