@@ -1,9 +1,13 @@
 //! Lines of a log: each event is a single line, no matter which texts of peers, servers, users or files are in it.
 //!
 //! Programs write their logs through [`CleanLog`], so that the code that logs need not care: a text with a line end
-//! can't forge a line, and no foreign text controls the terminal.
+//! can't forge a line, and no foreign text controls the terminal. [`LineLimit`] keeps a log short if strangers cause its
+//! lines.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::words::put_clean;
 
@@ -30,6 +34,64 @@ impl<W: Write> Write for CleanLog<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// The most subjects of a [`LineLimit`]: their names may come from strangers.
+const SUBJECTS: usize = 256;
+/// No interval is longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Limits lines about the same subject: the first comes at once, later lines at intervals with the number of omitted
+/// lines.
+#[derive(Debug)]
+pub struct LineLimit<S>(Mutex<BTreeMap<S, Said>>);
+
+/// The last line about a subject, and the number of omitted lines since.
+#[derive(Debug)]
+struct Said {
+    at: Instant,
+    omitted: u64,
+}
+
+impl<S> Default for LineLimit<S> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<S: Ord> LineLimit<S> {
+    /// The number of omitted lines about the subject, if a line is due after this interval. Beyond the most subjects,
+    /// all further subjects count as `rest`.
+    pub fn due(&self, subject: S, rest: S, interval: Duration, now: Instant) -> Option<u64> {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= SUBJECTS && !said.contains_key(&subject) {
+            said.retain(|_, said| now.saturating_duration_since(said.at) < LONGEST);
+        }
+        let subject = if said.len() >= SUBJECTS && !said.contains_key(&subject) { rest } else { subject };
+        let Some(last) = said.get_mut(&subject) else {
+            said.insert(subject, Said { at: now, omitted: 0 });
+            return Some(0);
+        };
+        if now.saturating_duration_since(last.at) < interval {
+            last.omitted += 1;
+            return None;
+        }
+        last.at = now;
+        Some(std::mem::take(&mut last.omitted))
+    }
+
+    /// As [`Self::due`], with the number as the end of the line.
+    pub fn due_end(&self, subject: S, rest: S, interval: Duration, now: Instant) -> Option<String> {
+        self.due(subject, rest, interval, now).map(|omitted| match omitted {
+            0 => String::new(),
+            _ => format!(" (and {omitted} more like it since the last line)"),
+        })
+    }
+
+    /// The cause is gone: the next line about the subject comes at once.
+    pub fn over(&self, subject: &S) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(subject);
     }
 }
 
@@ -65,6 +127,28 @@ mod tests {
         let mut out = Vec::new();
         CleanLog::new(&mut out, colour).write_all(event.as_bytes()).expect("written");
         String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn the_first_line_comes_at_once_and_the_next_after_the_interval() {
+        let (limit, begin, minute) = (LineLimit::default(), Instant::now(), LONGEST);
+        let due = |subject: &'static str, second: u64| {
+            limit.due(subject, "", minute, begin + Duration::from_secs(second)).map(|omitted| (second, omitted))
+        };
+        assert_eq!((0..120).filter_map(|second| due("a", second)).collect::<Vec<_>>(), [(0, 0), (60, 59)]);
+        assert_eq!(due("b", 61), Some((61, 0)));
+        assert_eq!(due("a", 61), None);
+        limit.over(&"a");
+        assert_eq!(due("a", 61), Some((61, 0)));
+    }
+
+    #[test]
+    fn subjects_made_up_by_strangers_do_not_fill_the_memory() {
+        let (limit, now) = (LineLimit::default(), Instant::now());
+        let due = |n: u32, at| limit.due(Some(n), None, LONGEST, at).is_some();
+        assert_eq!((0..10_000).filter(|n| due(*n, now)).count(), SUBJECTS + 1);
+        assert_eq!(limit.0.lock().expect("whole").len(), SUBJECTS + 1);
+        assert!(due(20_000, now + LONGEST), "old subjects make room");
     }
 
     #[test]

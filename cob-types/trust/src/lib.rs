@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   enrol       tokens with which a new host is admitted
+//!   front       the tasks of pending connections, up to the end of their handshakes
 //!   key         ed25519 keys: generated, stored in files, used to sign
 //!   pending     connections that have not proved a key yet: which may start a handshake, which is evicted
 //!   publishers  the publishers whose signatures a host requires of a generation
@@ -13,6 +14,7 @@
 //! signature for a purpose is not valid for another.
 
 pub mod enrol;
+pub mod front;
 pub mod key;
 pub mod pending;
 pub mod publishers;

@@ -441,13 +441,17 @@ impl Group {
 
 impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
-        Self(match address {
-            IpAddr::V6(v6) => {
-                let [a, b, c, d, ..] = v6.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            }
-            v4 @ IpAddr::V4(_) => v4,
-        })
+        Self(network(address))
+    }
+}
+
+/// The part of an address that counts as a source: a /64 network of IPv6, because a sender easily has many of its
+/// addresses.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

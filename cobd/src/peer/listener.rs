@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use cob_trust::pending::{Id, Pending};
+use cob_trust::front::{Caller, Front};
+use cob_trust::pending::Pending;
 use cob_types::{HostName, PublicKey};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -30,8 +30,6 @@ use super::gate::Gate;
 use super::link_supervisor::{Accepted, Shared};
 use super::quiet::Topic;
 
-/// How often waiting connections are checked without other events.
-const LOOK: Duration = Duration::from_millis(20);
 /// The most connections of a host that may be in setup at a time: the current connection, and an earlier one that the
 /// host has given up without this side having noticed.
 const PER_HOST: usize = 2;
@@ -53,23 +51,6 @@ impl Directory {
     }
 }
 
-/// A connection whose first byte has arrived.
-struct Caller {
-    stream: TcpStream,
-    remote: SocketAddr,
-    first: u8,
-}
-
-/// A task of the listener has ended.
-enum Step {
-    /// The first byte has arrived; or the connection closed without sending a byte.
-    Spoke(Id, Option<Caller>),
-    /// The handshake has ended, with or without success.
-    Shaken(Id, Option<Shaken>),
-    /// The setup of a link has ended.
-    Done(Id),
-}
-
 /// The result of a successful handshake.
 struct Shaken {
     remote: SocketAddr,
@@ -83,25 +64,22 @@ struct Shaken {
 pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, directory: Arc<Directory>) {
     // A seed that strangers can't guess.
     let seed = RandomState::new().hash_one(());
-    let pending = Pending::new(shared.limits.pending.clone(), now(), seed);
-    let mut door = Listener {
-        shared,
-        directory,
-        pending,
-        gate: Arc::default(),
-        tasks: JoinSet::new(),
-        handshakes: BTreeMap::new(),
-        waiting: BTreeMap::new(),
-        hosts: BTreeMap::new(),
-    };
+    let pending = Pending::new(shared.limits.pending.clone(), Instant::now().into_std(), seed);
+    let front = Front::new(pending, |first| first == admission::TLS);
+    let (gate, setups, hosts) = (Arc::default(), JoinSet::new(), BTreeMap::new());
+    let mut door = Listener { shared, directory, front, gate, setups, hosts };
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, remote)) => door.arrived(stream, remote),
                 Err(error) => door.cannot_accept(&error).await,
             },
-            Some(done) = door.tasks.join_next() => door.stepped(done),
-            () = sleep(LOOK), if door.pending.has_queue() => {}
+            greeted = door.front.step() => match greeted {
+                Ok(Some(shaken)) => door.shaken(shaken),
+                Ok(None) => {}
+                Err(panic) => admission::log(&door.shared, None, None, &panic.into()),
+            },
+            Some(done) = door.setups.join_next() => door.set_up(done),
         }
         door.give_slots();
     }
@@ -110,16 +88,12 @@ pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, direct
 struct Listener {
     shared: Arc<Shared>,
     directory: Arc<Directory>,
-    pending: Pending,
+    front: Front<Shaken>,
     /// The gate whose addresses and keys have reserved slots.
     gate: Arc<Gate>,
-    tasks: JoinSet<Step>,
-    /// The tasks of pending connections, to abort them.
-    handshakes: BTreeMap<Id, AbortHandle>,
-    /// Connections that have sent a first byte and wait for a slot.
-    waiting: BTreeMap<Id, Caller>,
+    setups: JoinSet<()>,
     /// Setups of hosts that have proved their identity, oldest first.
-    hosts: BTreeMap<HostName, VecDeque<(Id, AbortHandle)>>,
+    hosts: BTreeMap<HostName, VecDeque<AbortHandle>>,
 }
 
 impl Listener {
@@ -129,24 +103,10 @@ impl Listener {
             return;
         }
         self.expect();
-        let (id, evicted) = self.pending.arrive(remote.ip(), now());
-        self.send_away(evicted);
-        let shared = self.shared.clone();
-        let task = self.tasks.spawn(async move {
-            let limit = shared.limits.first_word;
-            let mut first = [0];
-            let caller = match timeout(limit, stream.peek(&mut first)).await {
-                Ok(Ok(1..)) => Some(Caller { stream, remote, first: first[0] }),
-                // Scanners and health checks connect and disconnect without sending a byte.
-                Ok(Ok(_) | Err(_)) => None,
-                Err(_) => {
-                    admission::log(&shared, Some(remote), None, &Unwelcome::Slow(limit));
-                    None
-                }
-            };
-            Step::Spoke(id, caller)
-        });
-        self.handshakes.insert(id, task);
+        let (shared, limit) = (self.shared.clone(), self.shared.limits.first_word);
+        let late = move || admission::log(&shared, Some(remote), None, &Unwelcome::Slow(limit));
+        let evicted = self.front.arrive(stream, remote, limit, late);
+        self.note_evicted(evicted.into());
     }
 
     async fn cannot_accept(&mut self, error: &std::io::Error) {
@@ -155,79 +115,58 @@ impl Listener {
                 "can't accept connections: {error}; if open files are short, raise their limit (ulimit -n){more}"
             );
         });
-        let evicted = self.pending.make_room();
-        self.send_away(evicted);
+        let evicted = self.front.make_room();
+        self.note_evicted(evicted.into());
         sleep(self.shared.limits.accept_pause).await;
     }
 
-    fn stepped(&mut self, done: Result<Step, JoinError>) {
-        match done {
-            Ok(Step::Spoke(id, caller)) => {
-                self.handshakes.remove(&id);
-                match caller {
-                    Some(caller) => {
-                        if self.pending.spoke(id, caller.first == admission::TLS) {
-                            self.waiting.insert(id, caller);
-                        }
-                    }
-                    None => self.pending.leave(id),
-                }
-            }
-            Ok(Step::Shaken(id, shaken)) => {
-                self.handshakes.remove(&id);
-                self.pending.leave(id);
-                let Some(Shaken { remote, key, host }) = shaken else { return };
-                if let Some(key) = key {
-                    self.pending.expected().proved(key, remote.ip());
-                }
-                if let Some(proved) = host {
-                    self.introduce(id, *proved);
-                }
-            }
-            Ok(Step::Done(id)) => {
-                self.hosts.retain(|_, setups| {
-                    setups.retain(|(other, _)| *other != id);
-                    !setups.is_empty()
-                });
-            }
-            Err(error) if error.is_cancelled() => {}
-            Err(panic) => {
-                let ended = self.handshakes.iter().filter(|(_, task)| task.is_finished()).map(|(id, _)| *id);
-                for id in ended.collect::<Vec<_>>() {
-                    self.handshakes.remove(&id);
-                    self.pending.leave(id);
-                }
-                admission::log(&self.shared, None, None, &panic.into());
-            }
+    fn shaken(&mut self, Shaken { remote, key, host }: Shaken) {
+        if let Some(key) = key {
+            self.front.expected().proved(key, remote.ip());
+        }
+        if let Some(proved) = host {
+            self.introduce(*proved);
+        }
+    }
+
+    /// The setup of a link has ended.
+    fn set_up(&mut self, done: Result<(), JoinError>) {
+        self.hosts.retain(|_, setups| {
+            setups.retain(|setup| !setup.is_finished());
+            !setups.is_empty()
+        });
+        if let Err(panic) = done
+            && panic.is_panic()
+        {
+            admission::log(&self.shared, None, None, &panic.into());
         }
     }
 
     /// Starts the handshakes that have got a slot.
     fn give_slots(&mut self) {
-        while let Some(placed) = self.pending.place(now()) {
-            self.send_away(placed.evicted);
-            let Some(caller) = self.waiting.remove(&placed.id) else {
-                self.pending.leave(placed.id);
-                continue;
-            };
-            let (shared, directory, id) = (self.shared.clone(), self.directory.clone(), placed.id);
-            let task = self.tasks.spawn(async move {
-                let Caller { stream, remote, first } = caller;
+        let (shared, directory) = (&self.shared, &self.directory);
+        let evicted = self.front.give_slots(|Caller { stream, remote, first }| {
+            let (shared, directory) = (shared.clone(), directory.clone());
+            async move {
                 let limit = shared.limits.setup_time;
                 let mut host = None;
                 let shaken = admission::admit(stream, remote, first, &shared, &directory, &mut host);
-                let shaken = timeout(limit, shaken).await.unwrap_or(Err(Unwelcome::Slow(limit)));
-                let shaken = match shaken {
+                match timeout(limit, shaken).await.unwrap_or(Err(Unwelcome::Slow(limit))) {
                     Ok(Admitted::Host(proved)) => Some(Shaken { remote, key: Some(proved.key), host: Some(proved) }),
                     Ok(Admitted::Settled(key)) => Some(Shaken { remote, key, host: None }),
                     Err(why) => {
                         admission::log(&shared, Some(remote), host.as_ref(), &why);
                         None
                     }
-                };
-                Step::Shaken(id, shaken)
-            });
-            self.handshakes.insert(placed.id, task);
+                }
+            }
+        });
+        self.note_evicted(evicted);
+    }
+
+    fn note_evicted(&self, evicted: usize) {
+        for _ in 0..evicted {
+            admission::log(&self.shared, None, None, &Unwelcome::Crowded);
         }
     }
 
@@ -236,43 +175,28 @@ impl Listener {
         let gate = self.shared.gate();
         if !Arc::ptr_eq(&gate, &self.gate) {
             let is_known = |key: &PublicKey| gate.speaker(key).is_some();
-            self.pending.expected().set(gate.addresses().iter().copied(), is_known);
+            self.front.expected().set(gate.addresses().iter().copied(), is_known);
             self.gate = gate;
         }
     }
 
     /// Passes a host with a proved key to its supervisor. Strangers can't hold it up any more.
-    fn introduce(&mut self, id: Id, proved: Proved) {
+    fn introduce(&mut self, proved: Proved) {
         let host = proved.host.clone();
         let (shared, directory) = (self.shared.clone(), self.directory.clone());
-        let task = self.tasks.spawn(async move {
+        let task = self.setups.spawn(async move {
             let (limit, remote, host) = (shared.limits.setup_time, proved.remote, proved.host.clone());
             let met = timeout(limit, admission::meet(proved, &shared, &directory)).await;
             if let Err(why) = met.unwrap_or(Err(Unwelcome::Slow(limit))) {
                 admission::log(&shared, Some(remote), Some(&host), &why);
             }
-            Step::Done(id)
         });
         let setups = self.hosts.entry(host).or_default();
-        setups.push_back((id, task));
+        setups.push_back(task);
         if setups.len() > PER_HOST
-            && let Some((_, oldest)) = setups.pop_front()
+            && let Some(oldest) = setups.pop_front()
         {
             oldest.abort();
         }
     }
-
-    fn send_away(&mut self, evicted: Option<Id>) {
-        let Some(id) = evicted else { return };
-        if let Some(task) = self.handshakes.remove(&id) {
-            task.abort();
-        }
-        self.waiting.remove(&id);
-        admission::log(&self.shared, None, None, &Unwelcome::Crowded);
-    }
-}
-
-/// The time; tests may control it.
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

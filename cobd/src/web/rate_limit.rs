@@ -1,9 +1,12 @@
 //! The rate limit against guessed tokens; counts refusals and keeps the log short.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use cob_trust::pending::network;
+use cob_types::log::LineLimit;
 
 /// The most wrong tokens in a row from a source.
 const TRIES: u32 = 10;
@@ -18,14 +21,13 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct RateLimit {
     inside: Mutex<Inside>,
+    lines: LineLimit<()>,
 }
 
 #[derive(Debug, Default)]
 struct Inside {
     sources: BTreeMap<IpAddr, Tries>,
     refused: u64,
-    /// The time of the last log line, and the refusals since.
-    line: Option<(Instant, u64)>,
 }
 
 /// The wrong tokens of a source: `number` at time `at`, one fewer after each [`FORGET`].
@@ -51,14 +53,14 @@ impl RateLimit {
     /// Whether tokens of this source are checked.
     pub(super) fn lets_try(&self, source: IpAddr, now: Instant) -> bool {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.sources.get(&block(source)).is_none_or(|tries| tries.aged(now).number < TRIES)
+        inside.sources.get(&network(source)).is_none_or(|tries| tries.aged(now).number < TRIES)
     }
 
     /// Counts a wrong token of this source.
     pub(super) fn wrong(&self, source: IpAddr, now: Instant) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let sources = &mut inside.sources;
-        let source = block(source);
+        let source = network(source);
         if sources.len() >= SOURCES && !sources.contains_key(&source) {
             sources.retain(|_, tries| tries.aged(now).number > 0);
             while sources.len() >= SOURCES {
@@ -72,15 +74,8 @@ impl RateLimit {
 
     /// Counts a refusal. If a log line is due: the number of refusals since the last line.
     pub(super) fn refused(&self, now: Instant) -> Option<u64> {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.refused += 1;
-        match &mut inside.line {
-            Some((at, more)) if now.saturating_duration_since(*at) < LINE_EVERY => {
-                *more += 1;
-                None
-            }
-            line => Some(line.replace((now, 0)).map_or(0, |(_, more)| more)),
-        }
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
+        self.lines.due((), (), LINE_EVERY, now)
     }
 
     /// Forgets all wrong tokens.
@@ -92,14 +87,6 @@ impl RateLimit {
     /// The number of refusals.
     pub(super) fn count(&self) -> u64 {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).refused
-    }
-}
-
-/// The unit that counts as a source: an IPv6 network, because an attacker easily has many of its addresses.
-pub(super) fn block(source: IpAddr) -> IpAddr {
-    match source.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -10,9 +10,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cob_trust::pending::network;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-
-use super::rate_limit::block;
 
 /// Places of the Unix socket: for all watchers, and some more.
 const LOCAL: usize = 96;
@@ -97,7 +96,7 @@ impl ConnectionPlaces {
         }
         guests.last += 1;
         let (id, leave) = (guests.last, Arc::new(Notify::new()));
-        guests.here.insert(id, UnknownCaller { source: block(source), let_in: false, leave: leave.clone() });
+        guests.here.insert(id, UnknownCaller { source: network(source), let_in: false, leave: leave.clone() });
         let of = self.unknown.clone();
         Some(Place { let_in: Admission(Some((id, of.clone(), leave))), _held: PlaceKind::UnknownCaller { id, of } })
     }

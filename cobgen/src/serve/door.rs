@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use cob_trust::pending::{Id, Pending, PendingLimits};
+use cob_trust::front::{Caller, Front};
+use cob_trust::pending::{Pending, PendingLimits};
 use cob_trust::tls::{Admits, HTTP, Identity, TlsError, peer_key, server};
 use cob_types::PublicKey;
 use cob_types::remote::{ENROL, ENROL_PATH, MAX_JSON};
@@ -23,7 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
@@ -38,8 +39,6 @@ use super::shelf::{Known, Shelf};
 const ENROLMENTS: usize = 64;
 /// The time limit for the first byte of a connection.
 const FIRST_BYTE: Duration = Duration::from_secs(3);
-/// The interval for checks of connections that wait for a slot, without other events.
-const LOOK: Duration = Duration::from_millis(20);
 /// The most connections of known hosts at a time, if the limit of open files allows it.
 const HOSTS: usize = 4096;
 /// The most connections of a key at a time.
@@ -72,7 +71,7 @@ struct Inside {
     answers: Answers,
     desk: Desk,
     notes: Notes,
-    enrolments: Mutex<VecDeque<(Id, AbortHandle)>>,
+    enrolments: Mutex<VecDeque<AbortHandle>>,
     places: Arc<Semaphore>,
     of_one: Mutex<BTreeMap<PublicKey, usize>>,
 }
@@ -141,136 +140,45 @@ impl Door {
     pub(super) async fn run(&self) {
         // A seed that strangers cannot know.
         let seed = RandomState::new().hash_one(self.address);
-        let mut front = Front {
-            inside: self.inside.clone(),
-            pending: Pending::new(PendingLimits::default(), Instant::now(), seed),
-            known: Arc::default(),
-            tasks: JoinSet::new(),
-            handshakes: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-        };
+        let pending = Pending::new(PendingLimits::default(), Instant::now(), seed);
+        let mut front = Front::new(pending, |_| true);
+        let mut known: Arc<Known> = Arc::default();
+        let inside = &self.inside;
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, remote)) => front.arrived(stream, remote),
+                    Ok((stream, remote)) => {
+                        inside.expect(&mut front, &mut known);
+                        front.arrive(stream, remote, FIRST_BYTE, || {});
+                    }
                     Err(error) => {
-                        self.inside.notes.warn("accept", &format_args!("a connection can't be accepted: {error}"));
-                        let evicted = front.pending.make_room();
-                        front.close(evicted);
+                        inside.notes.warn("accept", &format_args!("a connection can't be accepted: {error}"));
+                        front.make_room();
                         sleep(ACCEPT_REST).await;
                     }
                 },
-                Some(done) = front.tasks.join_next() => front.stepped(done),
-                () = sleep(LOOK), if front.pending.has_queue() => {}
-            }
-            front.give_slots();
-        }
-    }
-}
-
-/// The pending connections, and their tasks.
-struct Front {
-    inside: Arc<Inside>,
-    pending: Pending,
-    /// The expected keys.
-    known: Arc<Known>,
-    tasks: JoinSet<Step>,
-    /// The tasks of pending connections, to close these.
-    handshakes: BTreeMap<Id, AbortHandle>,
-    /// Connections that have sent a first byte and wait for a slot.
-    waiting: BTreeMap<Id, (TcpStream, SocketAddr)>,
-}
-
-/// The end of a pending connection's task.
-enum Step {
-    /// The first byte has arrived; or the connection ended before.
-    Spoke(Id, Option<(TcpStream, SocketAddr)>),
-    /// The handshake is over, successful or not.
-    Greeted(Id, SocketAddr, Option<Greeted>),
-}
-
-impl Front {
-    fn arrived(&mut self, stream: TcpStream, remote: SocketAddr) {
-        let known = self.inside.shelf.known();
-        if !Arc::ptr_eq(&known, &self.known) {
-            self.pending.expected().set(known.addresses().iter().copied(), |key| known.host_of(key).is_some());
-            self.known = known;
-        }
-        let (id, evicted) = self.pending.arrive(remote.ip(), Instant::now());
-        self.close(evicted);
-        let task = self.tasks.spawn(async move {
-            let mut first = [0];
-            let spoke = matches!(timeout(FIRST_BYTE, stream.peek(&mut first)).await, Ok(Ok(1..)));
-            Step::Spoke(id, spoke.then_some((stream, remote)))
-        });
-        self.handshakes.insert(id, task);
-    }
-
-    fn stepped(&mut self, done: Result<Step, JoinError>) {
-        match done {
-            Ok(Step::Spoke(id, caller)) => {
-                self.handshakes.remove(&id);
-                match caller {
-                    Some(caller) if self.pending.spoke(id, true) => drop(self.waiting.insert(id, caller)),
-                    Some(_) | None => self.pending.leave(id),
-                }
-            }
-            Ok(Step::Greeted(id, remote, greeted)) => {
-                self.handshakes.remove(&id);
-                self.pending.leave(id);
-                let inside = self.inside.clone();
-                match greeted {
-                    Some(Greeted::Host(stream, key)) => {
-                        self.pending.expected().proved(key, remote.ip());
+                greeted = front.step() => match greeted {
+                    Ok(Some((remote, Greeted::Host(stream, key)))) => {
+                        front.expected().proved(key, remote.ip());
+                        let inside = inside.clone();
                         tokio::spawn(async move { inside.serve(*stream, key, remote).await });
                     }
-                    Some(Greeted::Enrols(stream, key)) => inside.clone().let_enrol(id, *stream, key),
-                    None => {}
-                }
-            }
-            Err(error) if error.is_cancelled() => {}
-            Err(panic) => {
-                let ended: Vec<Id> =
-                    self.handshakes.iter().filter(|(_, task)| task.is_finished()).map(|(id, _)| *id).collect();
-                for id in ended {
-                    self.handshakes.remove(&id);
-                    self.pending.leave(id);
-                }
-                self.inside.notes.warn(
-                    "defect",
-                    &format_args!(
-                        "a connection was closed because of a defect of the program: \
-                        {panic}"
+                    Ok(Some((_, Greeted::Enrols(stream, key)))) => inside.clone().let_enrol(*stream, key),
+                    Ok(None) => {}
+                    Err(panic) => inside.notes.warn(
+                        "defect",
+                        &format_args!("a connection was closed because of a defect of the program: {panic}"),
                     ),
-                );
+                },
             }
-        }
-    }
-
-    /// Starts the handshakes that are due.
-    fn give_slots(&mut self) {
-        while let Some(placed) = self.pending.place(Instant::now()) {
-            self.close(placed.evicted);
-            let Some((stream, remote)) = self.waiting.remove(&placed.id) else {
-                self.pending.leave(placed.id);
-                continue;
-            };
-            let (inside, id) = (self.inside.clone(), placed.id);
-            let task = self.tasks.spawn(async move {
-                let greeted = timeout(HANDSHAKE, inside.greet(stream)).await.unwrap_or(Err(Unwelcome::Slow));
-                let greeted = greeted.map_err(|why| inside.note(remote, &why));
-                Step::Greeted(id, remote, greeted.ok())
+            front.give_slots(|Caller { stream, remote, .. }| {
+                let inside = inside.clone();
+                async move {
+                    let greeted = timeout(HANDSHAKE, inside.greet(stream)).await.unwrap_or(Err(Unwelcome::Slow));
+                    greeted.map(|greeted| (remote, greeted)).map_err(|why| inside.note(remote, &why)).ok()
+                }
             });
-            self.handshakes.insert(placed.id, task);
         }
-    }
-
-    fn close(&mut self, evicted: Option<Id>) {
-        let Some(id) = evicted else { return };
-        if let Some(task) = self.handshakes.remove(&id) {
-            task.abort();
-        }
-        self.waiting.remove(&id);
     }
 }
 
@@ -300,6 +208,15 @@ fn room() -> usize {
 }
 
 impl Inside {
+    /// Reserves slots for the addresses of the known hosts.
+    fn expect(&self, front: &mut Front<(SocketAddr, Greeted)>, expected: &mut Arc<Known>) {
+        let known = self.shelf.known();
+        if !Arc::ptr_eq(&known, expected) {
+            front.expected().set(known.addresses().iter().copied(), |key| known.host_of(key).is_some());
+            *expected = known;
+        }
+    }
+
     fn note(&self, remote: SocketAddr, why: &Unwelcome) {
         self.notes.warn(&why.about(), &format_args!("a connection from {remote} was closed: {why}"));
     }
@@ -320,7 +237,7 @@ impl Inside {
     }
 
     /// Serves an enrolling host; beyond the limit the oldest enrolment is aborted.
-    fn let_enrol(self: Arc<Self>, id: Id, stream: TlsStream<TcpStream>, key: PublicKey) {
+    fn let_enrol(self: Arc<Self>, stream: TlsStream<TcpStream>, key: PublicKey) {
         let inside = self.clone();
         let task = tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| async {
@@ -328,14 +245,13 @@ impl Inside {
             });
             // A client that disconnects gets no answer.
             let _ = timeout(HANDSHAKE, http().serve_connection(TokioIo::new(stream), service)).await;
-            inside.enrolments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != id);
         });
         let mut enrolments = self.enrolments.lock().unwrap_or_else(PoisonError::into_inner);
         // Removes finished tasks.
-        enrolments.retain(|(_, task)| !task.is_finished());
-        enrolments.push_back((id, task.abort_handle()));
+        enrolments.retain(|task| !task.is_finished());
+        enrolments.push_back(task.abort_handle());
         if enrolments.len() > ENROLMENTS
-            && let Some((_, oldest)) = enrolments.pop_front()
+            && let Some(oldest) = enrolments.pop_front()
         {
             oldest.abort();
         }
