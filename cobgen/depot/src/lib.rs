@@ -30,7 +30,7 @@ mod lost;
 mod named;
 mod objects;
 mod outcomes;
-mod pack;
+pub mod pack;
 pub mod pins;
 pub mod prune;
 mod publish;

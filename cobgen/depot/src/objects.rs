@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use git2::{Oid, Repository};
+use git2::{ObjectType, Oid, Repository};
 
 use crate::depot::{Depot, sync_folder};
 use crate::integrity::Integrity;
@@ -56,7 +56,7 @@ impl<'d> Objects<'d> {
 
     /// Writes a blob, unless it exists.
     pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
-        let id = pack::blob_id(bytes)?;
+        let id = pack::object_id(ObjectType::Blob, bytes);
         self.integrity.check_for_git(id)?;
         if !self.repo.odb()?.exists(id) {
             self.repo.blob(bytes)?;

@@ -1,38 +1,45 @@
-//! Writes many blobs as a pack, as git's documentation describes it (gitformat-pack).
+//! Writes packs, as git's documentation describes them (gitformat-pack): whole objects and no deltas.
 //!
-//! The git library hashes each object four times while it writes a pack, and compresses the objects one after another
-//! at the best level. Bundles come with their hashes, and this module compresses them on all processors: that takes a
-//! third of the time for a tenth more bytes.
+//! The git library asks the disk several times for each object, hashes it up to four times, and unpacks what it has just
+//! packed. A [`PackWriter`] takes objects as they arrive; the pack is durable when it is finished. Bundles come with their
+//! hashes, and are compressed on all processors: that takes a third of the time for a tenth more bytes.
 
-use std::fs::{self, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::collections::HashSet;
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
-use git2::Oid;
+use git2::{ObjectType, Oid};
 use rayon::prelude::*;
 use sha1::{Digest as _, Sha1};
 use tempfile::NamedTempFile;
 
 use crate::depot::sync_folder;
 
-/// Packs are never changed.
+/// Packs of depots are never changed.
 pub(crate) const PACK_MODE: u32 = 0o444;
-/// A pack is full at this size: positions have 31 bits.
+/// A pack of a depot is full at this size.
 const FULL: u64 = 1 << 30;
 /// How many blobs are compressed before they are written.
-const AT_ONCE: usize = 512;
+const BLOBS: usize = 512;
+/// The level of compression for depots.
 const LEVEL: u32 = 3;
-/// The type of a blob, combined with the start of its length.
-const BLOB: u8 = 3 << 4;
 /// Git's name for unfinished files: `git gc` removes leftovers with it.
 const UNFINISHED: &str = "tmp_pack_";
+/// Compression of shorter objects saves too little for its time.
+const PLAIN: usize = 400;
+/// The size of a read buffer.
+const AT_ONCE: usize = 64 << 10;
+/// From here on, an offset needs eight bytes.
+const FAR: u64 = 1 << 31;
 
-/// Git's object id of a blob.
-pub(crate) fn blob_id(bytes: &[u8]) -> Result<Oid, git2::Error> {
-    let hash = Sha1::new().chain_update(format!("blob {}\0", bytes.len())).chain_update(bytes);
-    Oid::from_bytes(&hash.finalize())
+/// Git's id of an object.
+#[must_use]
+pub fn object_id(sort: ObjectType, bytes: &[u8]) -> Oid {
+    let hash = Sha1::new().chain_update(format!("{} {}\0", sort.str(), bytes.len())).chain_update(bytes);
+    Oid::from_bytes(&hash.finalize()).expect("twenty bytes")
 }
 
 /// Writes blobs, given with their ids, into a folder of packs. They are durable when this returns.
@@ -47,136 +54,285 @@ fn write_up_to(folder: &Path, blobs: &[(Oid, &[u8])], full: u64) -> io::Result<(
     blobs.dedup_by_key(|(id, _)| *id);
     let mut left = &blobs[..];
     while !left.is_empty() {
-        left = &left[write_one(folder, left, full)?..];
+        let mut pack = PackWriter::begin(folder, PACK_MODE)?;
+        while !left.is_empty() && pack.size() < full {
+            let (some, rest) = left.split_at(left.len().min(BLOBS));
+            let packer = || Packer::new(Compression::new(LEVEL));
+            let packed: Vec<io::Result<Vec<u8>>> =
+                some.par_iter().map_init(packer, |packer, (_, bytes)| packer.packed(ObjectType::Blob, bytes)).collect();
+            some.iter().zip(packed).try_for_each(|((id, _), packed)| pack.add_packed(*id, &packed?))?;
+            left = rest;
+        }
+        pack.finish()?;
     }
     sync_folder(folder)
 }
 
-/// The index entry of an object.
-struct Entry {
-    id: Oid,
-    crc: u32,
-    at: u32,
+/// A pack that is being written. If it is dropped before its end, its file is removed.
+#[derive(Debug)]
+pub struct PackWriter {
+    folder: PathBuf,
+    mode: u32,
+    file: BufWriter<NamedTempFile>,
+    offset: u64,
+    packer: Packer,
+    objects: Vec<(Oid, u32, u64)>,
+    /// Only for lookups, never iterated.
+    written: HashSet<Oid>,
 }
 
-/// Writes a pack and its index; returns how many of the blobs it contains.
-fn write_one(folder: &Path, blobs: &[(Oid, &[u8])], full: u64) -> io::Result<usize> {
-    // The count stands before the blobs, so the blobs that fit are counted first.
-    let count = fitting(blobs, full);
-    let mut pack = Hashed::new(unfinished(folder)?);
-    pack.put(b"PACK")?;
-    pack.put(&2_u32.to_be_bytes())?;
-    pack.put(&number(count)?.to_be_bytes())?;
-    let mut entries = Vec::with_capacity(count);
-    for some in blobs[..count].chunks(AT_ONCE) {
-        let compress = || Compress::new(Compression::new(LEVEL), true);
-        let packed: Vec<io::Result<Vec<u8>>> =
-            some.par_iter().map_init(compress, |compress, (_, bytes)| packed(compress, bytes)).collect();
-        for ((id, _), bytes) in some.iter().zip(packed) {
-            let bytes = bytes?;
-            let mut crc = Crc::new();
-            crc.update(&bytes);
-            entries.push(Entry { id: *id, crc: crc.sum(), at: number(pack.len)? });
-            pack.put(&bytes)?;
+impl PackWriter {
+    /// Starts a pack in the folder of packs; its files get this mode.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin(folder: &Path, mode: u32) -> io::Result<Self> {
+        let mut pack = Self {
+            folder: folder.to_owned(),
+            mode,
+            file: BufWriter::with_capacity(256 << 10, unfinished(folder)?),
+            offset: 0,
+            packer: Packer::new(Compression::default()),
+            objects: Vec::new(),
+            written: HashSet::new(),
+        };
+        // The number of objects is filled in at the end.
+        pack.put(b"PACK\0\0\0\x02\0\0\0\0")?;
+        Ok(pack)
+    }
+
+    /// Whether it has this object.
+    #[must_use]
+    pub fn has(&self, id: Oid) -> bool {
+        self.written.contains(&id)
+    }
+
+    /// Adds an object, unless the pack has it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn add(&mut self, id: Oid, sort: ObjectType, bytes: &[u8]) -> io::Result<()> {
+        if self.has(id) {
+            return Ok(());
         }
+        let packed = self.packer.packed(sort, bytes)?;
+        self.add_packed(id, &packed)
     }
-    let (file, sum) = pack.finish()?;
-    let index = index(unfinished(folder)?, &entries, &sum)?;
-    let name: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-    // Git ignores a pack without its index, so the pack comes first.
-    for (file, ending) in [(file, "pack"), (index, "idx")] {
-        file.persist(folder.join(format!("pack-{name}.{ending}"))).map_err(|error| error.error)?;
+
+    /// Adds an object in the form of a [`Packer`], unless the pack has it.
+    fn add_packed(&mut self, id: Oid, packed: &[u8]) -> io::Result<()> {
+        if self.written.insert(id) {
+            let mut sum = Crc::new();
+            sum.update(packed);
+            self.objects.push((id, sum.sum(), self.offset));
+            self.put(packed)?;
+        }
+        Ok(())
     }
-    Ok(count)
-}
 
-/// How many of the blobs fit into a pack, at least one: compressed data is hardly ever longer than its source.
-fn fitting(blobs: &[(Oid, &[u8])], full: u64) -> usize {
-    let mut len = 0;
-    let fits = |(_, bytes): &&(Oid, &[u8])| {
-        len += bytes.len() as u64;
-        len <= full
-    };
-    blobs.iter().take_while(fits).count().max(1)
-}
+    /// Adds a file of this size, which need not fit into memory. `None`: it has another length, and was not added.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn add_file(&mut self, size: u64, mut from: impl io::Read) -> io::Result<Option<Oid>> {
+        let begin = self.offset;
+        let mut packed = Vec::new();
+        header(ObjectType::Blob, usize::try_from(size).map_err(io::Error::other)?, &mut packed);
+        let (mut hash, mut sum) = (Sha1::new(), Crc::new());
+        hash.update(format!("{} {size}\0", ObjectType::Blob.str()));
+        let (mut chunk, mut read) = (vec![0; AT_ONCE], 0);
+        self.packer.0.reset();
+        loop {
+            let length = from.read(&mut chunk)?;
+            read += length as u64;
+            hash.update(&chunk[..length]);
+            let flush = if length == 0 { FlushCompress::Finish } else { FlushCompress::None };
+            let ended = self.packer.squeeze(&chunk[..length], flush, &mut packed)?;
+            sum.update(&packed);
+            self.put(&packed)?;
+            packed.clear();
+            if ended || read > size {
+                break;
+            }
+        }
+        let id = Oid::from_bytes(&hash.finalize()).map_err(io::Error::other)?;
+        if read == size && self.written.insert(id) {
+            self.objects.push((id, sum.sum(), begin));
+            return Ok(Some(id));
+        }
+        // The pack has it already, or another process writes to the file.
+        self.file.flush()?;
+        let file = self.file.get_mut().as_file_mut();
+        file.set_len(begin)?;
+        file.seek(SeekFrom::Start(begin))?;
+        self.offset = begin;
+        Ok((read == size).then_some(id))
+    }
 
-fn number(number: impl TryInto<u32>) -> io::Result<u32> {
-    number.try_into().map_err(|_| io::Error::other("a pack has become too long"))
+    /// The bytes of the pack on the disk so far.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.offset
+    }
+
+    /// The ids of its objects.
+    pub fn ids(&self) -> impl Iterator<Item = Oid> {
+        self.objects.iter().map(|(id, _, _)| *id)
+    }
+
+    /// Makes the pack and its index durable under its name, and returns the name.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish(mut self) -> io::Result<String> {
+        let count = u32::try_from(self.objects.len()).map_err(io::Error::other)?;
+        let mut pack = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        pack.seek(SeekFrom::Start(8))?;
+        pack.write_all(&count.to_be_bytes())?;
+        let sum = sum_of(pack.as_file_mut())?;
+        pack.write_all(&sum)?;
+        self.objects.sort_unstable();
+        let mut index = unfinished(&self.folder)?;
+        index.write_all(&index_of(&self.objects, &sum))?;
+        let name = format!("pack-{}", Oid::from_bytes(&sum).map_err(io::Error::other)?);
+        // The index comes last, because git reads only packs that have an index.
+        for (file, end) in [(pack, "pack"), (index, "idx")] {
+            file.as_file().set_permissions(Permissions::from_mode(self.mode))?;
+            file.as_file().sync_all()?;
+            file.persist(self.folder.join(format!("{name}.{end}"))).map_err(|error| error.error)?;
+        }
+        sync_folder(&self.folder)?;
+        Ok(name)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.offset += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
 }
 
 fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
 }
 
-/// A blob as stored in a pack: type and length, then the compressed bytes.
-fn packed(compress: &mut Compress, bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(bytes.len() / 8 + 64);
-    let (mut left, mut first) = (bytes.len() >> 4, BLOB | (bytes.len() & 0x0f) as u8);
-    while left > 0 {
-        out.push(first | 0x80);
-        first = (left & 0x7f) as u8;
-        left >>= 7;
+/// Brings objects into the form of packs.
+#[derive(Debug)]
+struct Packer(Compress);
+
+impl Packer {
+    fn new(level: Compression) -> Self {
+        Self(Compress::new(level, true))
     }
-    out.push(first);
-    compress.reset();
-    loop {
-        let done = usize::try_from(compress.total_in()).unwrap_or(bytes.len());
-        if let Status::StreamEnd = compress.compress_vec(&bytes[done..], &mut out, FlushCompress::Finish)? {
-            return Ok(out);
+
+    /// An object as stored in a pack: type and length, then the bytes in zlib format.
+    fn packed(&mut self, sort: ObjectType, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut to = Vec::with_capacity(bytes.len() / 8 + 64);
+        header(sort, bytes.len(), &mut to);
+        if let Some(length) = u16::try_from(bytes.len()).ok().filter(|length| usize::from(*length) < PLAIN) {
+            // A single stored block, marked as the last.
+            to.extend_from_slice(&[0x78, 0x01, 0x01]);
+            to.extend_from_slice(&length.to_le_bytes());
+            to.extend_from_slice(&(!length).to_le_bytes());
+            to.extend_from_slice(bytes);
+            to.extend_from_slice(&adler32(bytes).to_be_bytes());
+            return Ok(to);
         }
-        out.reserve(out.capacity());
+        self.0.reset();
+        self.squeeze(bytes, FlushCompress::Finish, &mut to)?;
+        Ok(to)
+    }
+
+    /// Compresses all these bytes and appends the output; returns whether the stream ended.
+    fn squeeze(&mut self, bytes: &[u8], flush: FlushCompress, to: &mut Vec<u8>) -> io::Result<bool> {
+        let begin = self.0.total_in();
+        loop {
+            to.reserve(bytes.len() / 2 + 64);
+            let at = usize::try_from(self.0.total_in() - begin).map_err(io::Error::other)?;
+            let status = self.0.compress_vec(&bytes[at..], to, flush).map_err(io::Error::other)?;
+            if status == Status::StreamEnd {
+                return Ok(true);
+            }
+            let all = self.0.total_in() - begin == bytes.len() as u64;
+            if all && !matches!(flush, FlushCompress::Finish) {
+                return Ok(false);
+            }
+        }
     }
 }
 
-/// The index of a pack. Its entries are ordered by id.
-fn index(file: NamedTempFile, entries: &[Entry], pack: &[u8; 20]) -> io::Result<NamedTempFile> {
-    let mut index = Hashed::new(file);
-    index.put(b"\xfftOc")?;
-    index.put(&2_u32.to_be_bytes())?;
-    for byte in 0..=u8::MAX {
-        let up_to = entries.partition_point(|entry| entry.id.as_bytes()[0] <= byte);
-        index.put(&number(up_to)?.to_be_bytes())?;
+/// The object's type and length, seven bits a byte.
+fn header(sort: ObjectType, length: usize, to: &mut Vec<u8>) {
+    let number: u8 = match sort {
+        ObjectType::Commit => 1,
+        ObjectType::Tree => 2,
+        ObjectType::Blob | ObjectType::Any => 3,
+        ObjectType::Tag => 4,
+    };
+    let mut rest = length >> 4;
+    let mut byte = (number << 4) | (length & 15) as u8;
+    while rest > 0 {
+        to.push(byte | 0x80);
+        byte = (rest & 0x7f) as u8;
+        rest >>= 7;
     }
-    entries.iter().try_for_each(|entry| index.put(entry.id.as_bytes()))?;
-    entries.iter().try_for_each(|entry| index.put(&entry.crc.to_be_bytes()))?;
-    entries.iter().try_for_each(|entry| index.put(&entry.at.to_be_bytes()))?;
-    index.put(pack)?;
-    Ok(index.finish()?.0)
+    to.push(byte);
 }
 
-/// A file that ends with the hash of all preceding bytes.
-struct Hashed {
-    file: BufWriter<NamedTempFile>,
-    hash: Sha1,
-    len: u64,
+fn adler32(bytes: &[u8]) -> u32 {
+    let (a, b) = bytes.iter().fold((1_u32, 0_u32), |(a, b), byte| {
+        let a = (a + u32::from(*byte)) % 65521;
+        (a, (a + b) % 65521)
+    });
+    (b << 16) | a
 }
 
-impl Hashed {
-    fn new(file: NamedTempFile) -> Self {
-        Self { file: BufWriter::new(file), hash: Sha1::new(), len: 0 }
+/// The hash of the whole file, which is left at its end.
+fn sum_of(file: &mut File) -> io::Result<[u8; 20]> {
+    file.seek(SeekFrom::Start(0))?;
+    let (mut hash, mut buffer) = (Sha1::new(), vec![0; 256 << 10]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hash.finalize().into()),
+            n => hash.update(&buffer[..n]),
+        }
     }
+}
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hash.update(bytes);
-        self.len += bytes.len() as u64;
-        self.file.write_all(bytes)
+/// A version 2 index of objects that are sorted by id.
+fn index_of(objects: &[(Oid, u32, u64)], pack: &[u8; 20]) -> Vec<u8> {
+    let mut bytes = b"\xfftOc\0\0\0\x02".to_vec();
+    let mut counts = [0_u32; 256];
+    for (id, _, _) in objects {
+        counts[usize::from(id.as_bytes()[0])] += 1;
     }
-
-    /// The complete, durable file and its hash.
-    fn finish(self) -> io::Result<(NamedTempFile, [u8; 20])> {
-        let Self { mut file, hash, .. } = self;
-        let sum: [u8; 20] = hash.finalize().into();
-        file.write_all(&sum)?;
-        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.as_file().set_permissions(Permissions::from_mode(PACK_MODE))?;
-        file.as_file().sync_all()?;
-        Ok((file, sum))
+    let mut all = 0;
+    for count in counts {
+        all += count;
+        bytes.extend_from_slice(&all.to_be_bytes());
     }
+    objects.iter().for_each(|(id, _, _)| bytes.extend_from_slice(id.as_bytes()));
+    objects.iter().for_each(|(_, sum, _)| bytes.extend_from_slice(&sum.to_be_bytes()));
+    let mut far: Vec<u64> = Vec::new();
+    for (_, _, offset) in objects {
+        let near = match u32::try_from(*offset) {
+            Ok(near) if *offset < FAR => near,
+            Ok(_) | Err(_) => {
+                far.push(*offset);
+                u32::try_from(far.len() - 1).unwrap_or(u32::MAX) | 0x8000_0000
+            }
+        };
+        bytes.extend_from_slice(&near.to_be_bytes());
+    }
+    far.iter().for_each(|offset| bytes.extend_from_slice(&offset.to_be_bytes()));
+    bytes.extend_from_slice(pack);
+    let sum: [u8; 20] = Sha1::digest(&bytes).into();
+    bytes.extend_from_slice(&sum);
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
-    use git2::{ObjectType, Repository};
+    use git2::Repository;
 
     use super::*;
     use crate::integrity::Integrity;
@@ -218,7 +374,7 @@ mod tests {
             let integrity = Integrity::of(&repo);
             for bytes in &all {
                 let id = Oid::hash_object(ObjectType::Blob, bytes).expect("hashed");
-                assert_eq!(blob_id(bytes).expect("hashed"), id);
+                assert_eq!(object_id(ObjectType::Blob, bytes), id);
                 integrity.check(id).expect("whole");
                 let odb = repo.odb().expect("objects");
                 assert_eq!(odb.read_header(id).expect("there"), (bytes.len(), ObjectType::Blob));
@@ -242,5 +398,55 @@ mod tests {
         let given: Vec<(Oid, &[u8])> = all.iter().rev().map(|bytes| (id(bytes), &bytes[..])).collect();
         write(&packs, &given).expect("written again");
         assert_eq!(names(), before);
+    }
+
+    #[test]
+    fn what_is_packed_is_read_by_libgit2() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repo = git2::Repository::init_bare(folder.path()).expect("made");
+        let mut pack = PackWriter::begin(&folder.path().join("objects/pack"), 0o400).expect("begun");
+        // Empty, short, around the limit of uncompressed objects, with all byte values, long.
+        let noise = |n: usize| (0..n).map(|i| (i * i % 251) as u8 ^ (i >> 3) as u8).collect::<Vec<u8>>();
+        let lengths = [0, 1, 15, 16, PLAIN - 1, PLAIN, 2047, 2048, 70_000, 3 << 20];
+        let mut objects: Vec<Vec<u8>> = lengths.into_iter().map(noise).collect();
+        objects.push(vec![b'x'; 1 << 20]);
+        for bytes in &objects {
+            let id = object_id(ObjectType::Blob, bytes);
+            assert_eq!(id, Oid::hash_object(ObjectType::Blob, bytes).expect("hashed"));
+            pack.add(id, ObjectType::Blob, bytes).expect("added");
+            pack.add(id, ObjectType::Blob, bytes).expect("and once is enough");
+        }
+        // The same from files, some of which are in the pack already.
+        for bytes in [noise(5), noise(200_000), vec![0; 3 << 20], noise(70_000)] {
+            let id = pack.add_file(bytes.len() as u64, &*bytes).expect("read");
+            assert_eq!(id, Some(object_id(ObjectType::Blob, &bytes)));
+            assert_eq!(pack.add_file(bytes.len() as u64 + 1, &*bytes).expect("read"), None, "it is shorter");
+            assert_eq!(pack.add_file(bytes.len() as u64 - 1, &*bytes).expect("read"), None, "it is longer");
+            objects.push(bytes);
+        }
+        drop(PackWriter::begin(&folder.path().join("objects/pack"), 0o400).expect("begun"));
+        let left = fs::read_dir(folder.path().join("objects/pack")).expect("listed").count();
+        assert_eq!(left, 1, "one that is given up leaves nothing");
+        let name = pack.finish().expect("finished");
+        for bytes in &objects {
+            let blob = repo.find_blob(object_id(ObjectType::Blob, bytes)).expect("there");
+            assert!(blob.content() == bytes.as_slice(), "{}", bytes.len());
+        }
+        let mut index = git2::Indexer::new(None, folder.path(), 0o644, true).expect("an indexer");
+        let pack = fs::read(folder.path().join(format!("objects/pack/{name}.pack"))).expect("read");
+        index.write_all(&pack).expect("a pack as git has them");
+        index.commit().expect("whole");
+        let theirs = fs::read(folder.path().join(format!("{name}.idx"))).expect("under the same name");
+        let ours = fs::read(folder.path().join(format!("objects/pack/{name}.idx"))).expect("read");
+        assert!(theirs == ours, "the index is the one that libgit2 makes");
+    }
+
+    #[test]
+    fn far_offsets_have_a_table_of_their_own() {
+        let id = |n: u8| Oid::from_bytes(&[n; 20]).expect("an id");
+        let bytes = index_of(&[(id(1), 7, 12), (id(2), 8, FAR), (id(3), 9, FAR + 5)], &[0; 20]);
+        let offsets = 8 + 1024 + 3 * 24;
+        assert_eq!(bytes[offsets..offsets + 12], [0, 0, 0, 12, 0x80, 0, 0, 0, 0x80, 0, 0, 1]);
+        assert_eq!(bytes[offsets + 12..offsets + 28], [0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 5]);
     }
 }

@@ -10,14 +10,14 @@ use cob_types::generation::FORMAT;
 use cob_types::trust::Signed;
 use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
 use cob_types::{canonical, codec};
-use git2::{ErrorCode, Oid, Signature};
+use git2::{ErrorCode, ObjectType, Oid, Signature};
 use rayon::prelude::*;
 
 use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
 use crate::error::{DepotError, PublishError};
 use crate::lock::{ObjectsLock, PublisherLock};
 use crate::objects::{Objects, PACK_FROM};
-use crate::pack::blob_id;
+use crate::pack::object_id;
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
 /// How long a publisher waits for others: each holds the lock for a few milliseconds.
@@ -188,7 +188,7 @@ impl Depot {
         let many = new.len() >= PACK_FROM;
         if many && !publication.provenance.is_empty() {
             // The provenance is nearly as long as all bundles together, so it is compressed in parallel with them.
-            new.push((blob_id(publication.provenance).map_err(failed())?, publication.provenance));
+            new.push((object_id(ObjectType::Blob, publication.provenance), publication.provenance));
         }
         let mut objects = Objects::open(self, many).map_err(failed())?;
         objects.new_blobs(&new).map_err(failed())?;
@@ -285,7 +285,7 @@ impl Encoded {
             if manifest.hosts.get(host).map(|entry| entry.bundle) != Some(canonical::blob_hash(&bytes)) {
                 return Err(unfit(format!("the bundle of {host} does not have the hash that the manifest says")));
             }
-            let id = blob_id(&bytes).map_err(|error| unfit(format!("the bundle of {host}: {}", error.message())))?;
+            let id = object_id(ObjectType::Blob, &bytes);
             Ok(Blob { name: bundle_name(host), bytes, id })
         };
         let encoded: Vec<Result<Blob, PublishError>> = bundles.par_iter().map_init(Vec::new, encode).collect();

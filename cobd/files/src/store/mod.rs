@@ -20,7 +20,6 @@ mod frames;
 mod frozen;
 mod log;
 mod newest;
-mod pack;
 mod packs;
 mod spec;
 mod spool;

@@ -4,9 +4,10 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use cob_depot::pack::PackWriter;
 use git2::Oid;
 
-use super::pack::NewPack;
+use super::write::PACK_MODE;
 
 /// The largest content that is held in memory.
 pub(crate) const HELD: u64 = 256 << 10;
@@ -14,7 +15,7 @@ pub(crate) const HELD: u64 = 256 << 10;
 /// Contents on their way into the store. If the spool is dropped, its pack is removed.
 pub(crate) struct Spool {
     folder: PathBuf,
-    pack: Option<NewPack>,
+    pack: Option<PackWriter>,
 }
 
 impl Spool {
@@ -26,18 +27,18 @@ impl Spool {
     pub(crate) fn add(&mut self, size: u64, from: impl Read) -> std::io::Result<Option<Oid>> {
         let pack = match self.pack.take() {
             Some(pack) => pack,
-            None => NewPack::begin(&self.folder)?,
+            None => PackWriter::begin(&self.folder, PACK_MODE)?,
         };
         self.pack.insert(pack).add_file(size, from)
     }
 
     /// The bytes on the disk.
     pub(crate) fn size(&self) -> u64 {
-        self.pack.as_ref().map_or(0, NewPack::size)
+        self.pack.as_ref().map_or(0, PackWriter::size)
     }
 
     /// The pack, if it was started.
-    pub(super) fn into_pack(self) -> Option<NewPack> {
+    pub(super) fn into_pack(self) -> Option<PackWriter> {
         self.pack
     }
 }

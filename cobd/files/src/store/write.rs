@@ -5,12 +5,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cob_depot::pack::{PackWriter, object_id};
 use cob_types::canonical;
 use git2::{Commit, Mempack, ObjectType, Oid, PackBuilder, Repository, Tree};
 
 use super::log::Numbered;
 use super::newest::{self, Shards};
-use super::pack::NewPack;
 use super::packs;
 use super::tree::{FOLDER_MODE, Objects, write_listing};
 use super::{Current, FORMAT, Info, MAIN, Newest, Part, PartPlace, Version, held_begun};
@@ -55,7 +55,7 @@ impl Last {
 /// The objects of a new pack.
 struct Batch<'r> {
     odb: git2::Odb<'r>,
-    pack: NewPack,
+    pack: PackWriter,
 }
 
 /// Shorter objects are written again without a lookup.
@@ -63,7 +63,7 @@ const LOOKED_FOR: usize = 200;
 
 impl Batch<'_> {
     fn add(&mut self, sort: ObjectType, bytes: &[u8]) -> Result<Oid, git2::Error> {
-        let id = NewPack::id(sort, bytes);
+        let id = object_id(sort, bytes);
         // All packs were there when the repository was opened: do not list the folder again.
         let there =
             self.pack.has(id) || bytes.len() >= LOOKED_FOR && self.odb.exists_ext(id, git2::OdbLookupFlags::NO_REFRESH);
@@ -117,7 +117,10 @@ impl Writer {
         known: impl Fn(&str) -> Option<Last>,
     ) -> Result<Vec<(String, Current)>, git2::Error> {
         let repo = Repository::open_bare(&self.path)?;
-        let mut batch = Batch { odb: repo.odb()?, pack: NewPack::begin(&self.path.join("objects/pack")).map_err(io)? };
+        let mut batch = Batch {
+            odb: repo.odb()?,
+            pack: PackWriter::begin(&self.path.join("objects/pack"), PACK_MODE).map_err(io)?,
+        };
         let head = head(&repo)?;
         let mut all = All::read(&repo, head.as_ref())?;
         let mut commit = head.map(|head| head.id());
