@@ -1,6 +1,7 @@
 //! The contract between the daemon and a kind's back end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::future::Future;
 use std::io;
@@ -14,6 +15,7 @@ use cob_types::api::{FilesAnswer, LogsAnswer, LogsQuery};
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition, canonical};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -32,13 +34,17 @@ pub trait Backend: Send + Sync {
 
     /// Whether its transitions are processes, which outlive the daemon. Other transitions end with the daemon: after a
     /// restart their change objects are `unknown`.
-    fn durable(&self) -> bool;
+    fn durable(&self) -> bool {
+        true
+    }
 
     /// Validates a kind before its first use.
     ///
     /// # Errors
     /// The fault of the kind, as text.
-    fn accept(&self, kind: &Kind) -> Result<(), String>;
+    fn accept(&self, _kind: &Kind) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Validates a change object's content before its first use.
     ///
@@ -284,6 +290,14 @@ impl Tools {
         &self.program
     }
 
+    /// The command that executes this program for this work, with a call.
+    pub(super) fn call(&self, work: &str, call: &impl Serialize) -> Result<Command, String> {
+        let text = |word: OsString| word.into_string().map_err(|word| format!("{}: not UTF-8", word.display()));
+        let mut argv = self.program.argv(work).into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
+        argv.push(serde_json::to_string(call).expect("a call is plain data"));
+        Ok(Command::Argv(argv))
+    }
+
     /// The persistent folder of a change object, `COB_STATE_DIR`.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
         self.cobs().join(folder_name(cob))
@@ -424,10 +438,30 @@ impl Outcome {
 }
 
 impl<T: Send + 'static> Work<T> {
+    /// A process with these limits, whose output is a single log.
+    pub(super) fn process(
+        command: Command,
+        timeout: Duration,
+        grace: Duration,
+        read: impl FnOnce(JobResult) -> T + Send + 'static,
+    ) -> Self {
+        let (environment, read) = (BTreeMap::new(), Box::new(read));
+        Self::Process(Process { command, environment, timeout, grace, stdout_apart: false, read })
+    }
+
     /// A result that is known already.
     pub(super) fn known(value: T) -> Self {
         Self::Inside { future: Box::pin(std::future::ready(value)), timeout: None }
     }
+}
+
+/// The answer of a process to a [call](Tools::call); without an answer, the way the process ended.
+pub(super) fn answer<A: DeserializeOwned>(result: &JobResult, timeout: Duration) -> Result<A, String> {
+    let said = match &result.exit {
+        Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),
+        Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => None,
+    };
+    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without an answer".to_owned()))
 }
 
 /// Describes the failure of a process; `None` after success.

@@ -21,10 +21,6 @@ impl Backend for CommandKind {
         "command"
     }
 
-    fn durable(&self) -> bool {
-        true
-    }
-
     fn saves(&self) -> bool {
         true
     }
@@ -67,14 +63,8 @@ impl Backend for CommandKind {
             return Work::known(Outcome::failed(what));
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
-        Work::Process(Process {
-            command,
-            environment: BTreeMap::new(),
-            timeout,
-            grace: Duration::from_millis(transition.grace_ms),
-            stdout_apart: false,
-            read: Box::new(move |result| read_transition(timeout, result)),
-        })
+        let grace = Duration::from_millis(transition.grace_ms);
+        Work::process(command, timeout, grace, move |result| read_transition(timeout, result))
     }
 }
 

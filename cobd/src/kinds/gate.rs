@@ -113,10 +113,6 @@ impl<C: Condition> Backend for ConditionGate<C> {
         false
     }
 
-    fn accept(&self, _kind: &Kind) -> Result<(), String> {
-        Ok(())
-    }
-
     fn accept_content(&self, content: &str) -> Result<(), String> {
         C::read(content).map(|_| ())
     }

@@ -5,7 +5,7 @@
 
 use cob_kinds::{Content as _, Noop};
 use cob_types::message::Values;
-use cob_types::{CobId, Kind, canonical};
+use cob_types::{CobId, canonical};
 
 use super::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
 use super::gate::Remembered;
@@ -33,10 +33,6 @@ impl Backend for NoopKind {
 
     fn durable(&self) -> bool {
         false
-    }
-
-    fn accept(&self, _kind: &Kind) -> Result<(), String> {
-        Ok(())
     }
 
     fn accept_content(&self, content: &str) -> Result<(), String> {

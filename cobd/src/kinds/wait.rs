@@ -26,10 +26,6 @@ impl Backend for WaitKind {
         false
     }
 
-    fn accept(&self, _kind: &Kind) -> Result<(), String> {
-        Ok(())
-    }
-
     fn accept_content(&self, content: &str) -> Result<(), String> {
         cob_kinds::read::<Wait>(content).map(|_| ())
     }

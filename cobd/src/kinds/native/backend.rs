@@ -1,6 +1,5 @@
 //! The daemon's side of a native kind: creates the calls of checks and transitions, and reads the answers.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,9 +7,7 @@ use cob_types::{Cob, CobId, Command, Kind};
 use tracing::warn;
 
 use super::{Answer, Call, Native, Peers};
-use crate::kinds::backend::{
-    Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint,
-};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, answer};
 use crate::run::{ACT_KIND, Exit, JobResult, escape};
 
 /// The back end of a native kind.
@@ -44,22 +41,13 @@ impl NativeKind {
             cob: String::new(),
             own: std::path::PathBuf::new(),
         };
-        let mut argv = Vec::new();
-        for word in tools.program().argv(ACT_KIND) {
-            argv.push(word.into_string().map_err(|word| format!("{}: not UTF-8", word.display()))?);
-        }
-        argv.push(serde_json::to_string(&call).expect("a call is plain data"));
-        Ok(Command::Argv(argv))
+        tools.call(ACT_KIND, &call)
     }
 }
 
 impl Backend for NativeKind {
     fn name(&self) -> &'static str {
         self.native.name()
-    }
-
-    fn durable(&self) -> bool {
-        true
     }
 
     fn accept(&self, kind: &Kind) -> Result<(), String> {
@@ -93,7 +81,7 @@ impl Backend for NativeKind {
             }
         };
         // A check does not change the host, so it needs no time to clean up.
-        Work::Process(process(command, timeout, Duration::from_secs(1), Box::new(read)))
+        Work::process(command, timeout, Duration::from_secs(1), read)
     }
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
@@ -139,7 +127,7 @@ impl Backend for NativeKind {
                 }
             }
         };
-        Work::Process(process(command, timeout, Duration::from_millis(transition.grace_ms), Box::new(read)))
+        Work::process(command, timeout, Duration::from_millis(transition.grace_ms), read)
     }
 
     fn kept(&self, tools: &Tools, cob: &CobId) {
@@ -167,22 +155,4 @@ impl Backend for NativeKind {
         }
         *known = peers;
     }
-}
-
-fn process<T>(
-    command: Command,
-    timeout: Duration,
-    grace: Duration,
-    read: Box<dyn FnOnce(JobResult) -> T + Send>,
-) -> Process<T> {
-    Process { command, environment: BTreeMap::new(), timeout, grace, stdout_apart: false, read }
-}
-
-/// The answer; without an answer, the way the process ended.
-fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
-    let said = match &result.exit {
-        Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),
-        Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => None,
-    };
-    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without an answer".to_owned()))
 }

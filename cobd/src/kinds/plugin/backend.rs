@@ -1,6 +1,5 @@
 //! The daemon's side: maps checks and transitions to calls, and answers to results.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::{Command, Kind};
@@ -8,9 +7,7 @@ use serde::Deserialize;
 
 use super::caller::{Answer, Call};
 use super::protocol::Ask;
-use crate::kinds::backend::{
-    Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, complaint,
-};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, answer};
 use crate::run::{CALL_PLUGIN, Exit, JobResult, escape};
 
 /// The back end `plugin`.
@@ -26,13 +23,7 @@ struct Content {
 
 impl Plugin {
     fn argv(tools: &Tools, context: &Context, command: &Command, ask: Ask) -> Result<Command, String> {
-        let call = Call { ask, command: command.clone(), states: context.kind.states.clone() };
-        let mut argv = Vec::new();
-        for word in tools.program().argv(CALL_PLUGIN) {
-            argv.push(word.into_string().map_err(|word| format!("{}: not UTF-8", word.display()))?);
-        }
-        argv.push(serde_json::to_string(&call).expect("a call is plain data"));
-        Ok(Command::Argv(argv))
+        tools.call(CALL_PLUGIN, &Call { ask, command: command.clone(), states: context.kind.states.clone() })
     }
 }
 
@@ -44,10 +35,6 @@ fn is_revert(kind: &Kind, hop: &TransitionAttempt) -> bool {
 impl Backend for Plugin {
     fn name(&self) -> &'static str {
         "plugin"
-    }
-
-    fn durable(&self) -> bool {
-        true
     }
 
     fn accept(&self, kind: &Kind) -> Result<(), String> {
@@ -80,14 +67,7 @@ impl Backend for Plugin {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
         };
-        Work::Process(Process {
-            command,
-            environment: BTreeMap::new(),
-            timeout,
-            grace: Duration::from_secs(1),
-            stdout_apart: false,
-            read: Box::new(read),
-        })
+        Work::process(command, timeout, Duration::from_secs(1), read)
     }
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
@@ -112,22 +92,6 @@ impl Backend for Plugin {
                 Ok(Answer::Failed(reason)) | Err(reason) => Outcome::Failed { reason },
             },
         };
-        Work::Process(Process {
-            command,
-            environment: BTreeMap::new(),
-            timeout,
-            grace: Duration::from_millis(transition.grace_ms),
-            stdout_apart: false,
-            read: Box::new(read),
-        })
+        Work::process(command, timeout, Duration::from_millis(transition.grace_ms), read)
     }
-}
-
-/// The answer; without an answer, the way the process ended.
-fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
-    let said = match &result.exit {
-        Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),
-        Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => None,
-    };
-    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without an answer".to_owned()))
 }

@@ -87,10 +87,6 @@ impl Backend for ServiceKind {
         Service::KIND.name
     }
 
-    fn durable(&self) -> bool {
-        true
-    }
-
     fn accept(&self, kind: &Kind) -> Result<(), String> {
         if let Some(state) = kind.states.iter().find(|s| !STATES.contains(&s.as_str())) {
             return Err(format!("a service has no state {state}; it has {}", STATES.join(", ")));
@@ -146,24 +142,14 @@ impl Backend for ServiceKind {
             triggers: if rests_down(context) { self.watcher.triggers().as_ref().clone() } else { BTreeSet::new() },
             wanted: if is_socket(&content) { self.watcher.wanted().as_ref().clone() } else { BTreeSet::new() },
         };
-        let mut argv: Vec<String> = Vec::new();
-        for word in tools.program().argv(MOVE_SERVICE) {
-            match word.into_string() {
-                Ok(word) => argv.push(word),
-                Err(word) => return Work::known(Outcome::failed(format!("{}: not UTF-8", word.display()))),
-            }
-        }
-        argv.push(serde_json::to_string(&wish).expect("paths came from text"));
+        let command = match tools.call(MOVE_SERVICE, &wish) {
+            Ok(command) => command,
+            Err(reason) => return Work::known(Outcome::failed(reason)),
+        };
         let timeout = Duration::from_millis(transition.timeout_ms);
         let values = if wish.goal == Goal::Stop { Values::new() } else { exports(&content) };
-        Work::Process(Process {
-            command: Command::Argv(argv),
-            environment: BTreeMap::new(),
-            timeout,
-            grace: Duration::from_millis(transition.grace_ms),
-            stdout_apart: false,
-            read: Box::new(move |result| read_transition(timeout, result, values)),
-        })
+        let grace = Duration::from_millis(transition.grace_ms);
+        Work::process(command, timeout, grace, move |result| read_transition(timeout, result, values))
     }
 
     fn logs(&self, tools: &Tools, context: &Context, query: LogsQuery) -> Option<Work<Result<LogsAnswer, String>>> {
