@@ -143,6 +143,7 @@ mod tests {
             since_ns,
             recalled: false,
             refused: None,
+            refused_in: None,
         };
         CobStatus {
             id: CobId::new("n1/app").expect("an id"),
