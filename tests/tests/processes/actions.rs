@@ -102,7 +102,8 @@ fn an_action_that_runs_on_without_its_daemon_is_waited_for() {
         cluster.start("n1");
         cluster.until(PATIENCE, || is_running(&cluster, "n1/first"), "the action is known again");
     }
-    assert_eq!(cluster.cob("n2/second").expect("there").state.expect("known").as_str(), "down");
+    let is_down = || cluster.cob("n2/second").and_then(|cob| cob.state).is_some_and(|state| state == "down");
+    cluster.until(PATIENCE, is_down, "the other host has looked");
     touch(&cluster, "n1/first", "go");
     cluster.wait_converged(generation, PATIENCE);
     assert_eq!(read(&cluster, "n1/first", "log"), "start 1\nend 1\n");
