@@ -220,7 +220,7 @@ fn kinds_and_contents_are_looked_at_before_they_are_used() {
     let error = bench.kinds.accept(&plain_kind("magic")).expect_err("unknown").to_string();
     assert!(
         error.contains("magic")
-            && ["command, cron", "service, sysctl", "wait"].iter().all(|names| error.contains(*names)),
+            && ["command, config-keys", "service, swap-file", "wait"].iter().all(|names| error.contains(*names)),
         "{error}"
     );
     let no_move = kind("command", &STATES, |_, to| (to != "up").then_some("true"));
