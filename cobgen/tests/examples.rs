@@ -60,12 +60,16 @@ fn every_example_is_right() {
     let mut found = 0;
     for example in std::fs::read_dir(examples()).expect("the folder") {
         let path = example.expect("an entry").path();
+        if !path.join("model.yaml").exists() {
+            // A client of the API, or rules for another program.
+            continue;
+        }
         let (status, out, err) = cobgen(&["check", path.to_str().expect("UTF-8")]);
         assert_eq!((status, err.as_str()), (0, ""), "{}", path.display());
         assert!(out.contains(": ok: "), "{out}");
         found += 1;
     }
-    assert!(found >= 2, "{found} examples");
+    assert!(found >= 7, "{found} examples");
 }
 
 #[test]
