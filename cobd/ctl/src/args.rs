@@ -168,7 +168,7 @@ pub enum Command {
     /// Show the cluster in a browser, live, and give orders there
     #[command(after_help = help::PAGE)]
     Page(PageArgs),
-    /// Draw what change objects need: as SVG, for Graphviz or Mermaid
+    /// Draw change objects and their needs: SVG, Graphviz, Mermaid
     #[command(after_help = help::GRAPH)]
     Graph(GraphArgs),
     /// Explain why an object or host waits, down to the first cause

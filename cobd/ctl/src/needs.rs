@@ -1,4 +1,4 @@
-//! Which change objects need which others, from the depot.
+//! The needs of change objects, from the depot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use cob_types::{CobId, GenerationNumber, Need, StateName};
 use crate::failure::Failure;
 use crate::targets::Targets;
 
-/// The change objects of a generation, and pairs of one and another one that it needs.
+/// The change objects of a generation, and their needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// All of them, in one order.
+    /// All change objects, sorted.
     pub cobs: BTreeSet<CobId>,
-    /// The pairs.
+    /// Pairs of a change object and another change object that the first needs.
     pub pairs: BTreeSet<(CobId, CobId)>,
 }
 
 impl Needs {
-    /// Reads them. A need counts if the needed one is in its preferred state then: the reverse needs, which order stops, are
-    /// left out. `None`: no depot is known.
+    /// Reads the needs of a generation. A need counts if it accepts the preferred state of the needed change object. The
+    /// reverse needs, which order stops, are left out. `None`: no depot is known.
     ///
     /// # Errors
     /// [`Failure`] if the depot can't be read, or the generation is not accepted.
@@ -32,7 +32,7 @@ impl Needs {
         Ok(Some(Self { cobs: cobs().map(|cob| cob.id.clone()).collect(), pairs: pairs.collect() }))
     }
 
-    /// Only the change objects for which this holds, and the ones that need them or are needed by them.
+    /// Only the named change objects, their needs and their dependents.
     #[must_use]
     pub fn near(&self, is_named: impl Fn(&CobId) -> bool) -> Self {
         let pairs: BTreeSet<_> = self.pairs.iter().filter(|(a, b)| is_named(a) || is_named(b)).cloned().collect();

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cob_tests::cluster::Cluster;
 use cob_tests::processes::{self, Signal};
@@ -253,11 +253,7 @@ fn an_idle_page_does_not_disturb_and_a_left_tab_is_forgotten() {
     for _ in 0..100 {
         drop(page.follow());
     }
-    let before = processes::descriptors(page.program.id());
-    let until = Instant::now() + PATIENCE;
     // Each left tab's connection ends with the next message at the latest.
-    while processes::descriptors(page.program.id()) > before.min(40) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    assert!(processes::descriptors(page.program.id()) <= 40, "{before}");
+    let are_closed = || processes::descriptors(page.program.id()) <= 40;
+    page.cluster.until(PATIENCE, are_closed, "the connections of the left tabs are closed");
 }

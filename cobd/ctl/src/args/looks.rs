@@ -61,7 +61,7 @@ pub struct WatchArgs {
 /// Arguments of `graph`.
 #[derive(Debug, ClapArgs)]
 pub struct GraphArgs {
-    /// Only these hosts or change objects, what they need and what needs them
+    /// Only these hosts or change objects, with their needs and dependents
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
     /// The format

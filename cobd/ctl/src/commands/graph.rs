@@ -1,4 +1,4 @@
-//! `cobctl graph`: draws what change objects need, and what they do now.
+//! `cobctl graph`: draws change objects with their needs and states.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -24,7 +24,7 @@ use crate::page::feed::Feed;
 use crate::page::message::Cluster;
 use crate::page::picture::{Drawn, View};
 use crate::page::serve::{CobAnswer, Desk, Own, router};
-use crate::page::worker::{Worker, now_ms};
+use crate::page::worker::{Answer, Worker, now_ms};
 use crate::screen::Screen;
 use crate::signals::Ends;
 use crate::targets::{Target, Targets};
@@ -96,15 +96,28 @@ struct Page {
     /// The contents of the depot's generations, and the number of its newest one.
     contents: Contents,
     newest: Option<GenerationNumber>,
-    /// The generation whose graph is shown, and what failed at reading it.
-    drawn: Option<Result<GenerationNumber, String>>,
+    /// The generation whose graph was read, or could not be read.
+    drawn: Option<GenerationNumber>,
+    /// The graph could not be read: the next look at the depot tries again.
+    is_graph_missing: bool,
 }
 
 impl Page {
     fn start(context: Context, global: Global, feed: Feed, worker: Worker) -> Self {
         let targets = context.targets.all.clone();
         let live = Live::start(&context.client, &targets, StatusOf::All);
-        Self { context, global, feed, worker, live, targets, contents: Contents::new(), newest: None, drawn: None }
+        Self {
+            context,
+            global,
+            feed,
+            worker,
+            live,
+            targets,
+            contents: Contents::new(),
+            newest: None,
+            drawn: None,
+            is_graph_missing: false,
+        }
     }
 
     /// Keeps the picture until something fails for good.
@@ -145,6 +158,9 @@ impl Page {
 
     /// Looks for new generations and for other hosts. A depot that can't be read for a moment changes nothing.
     async fn look_at_depot(&mut self) {
+        if std::mem::take(&mut self.is_graph_missing) {
+            self.drawn = None;
+        }
         let (mut quiet, _) = Screen::memory();
         if let Ok(context) = context(&self.global, &mut quiet) {
             self.context = context;
@@ -181,31 +197,31 @@ impl Page {
             verdict: word,
             sentence,
             reasons,
-            next: view::next_step(status).filter(|_| word != "converged").map(|next| next.replace('`', "")),
+            next: view::next_step(status)
+                .filter(|_| !matches!(verdict, Verdict::Converged(_)))
+                .map(|next| next.replace('`', "")),
             generation: Some(most_common(status)).filter(|n| *n != GenerationNumber(0)),
             newest: self.newest,
             depot: self.context.targets.depot.is_some(),
         }
     }
 
-    /// What change objects need, if another generation is active than the drawn one.
+    /// The input of the graph, if the active generation has changed or could not be read before.
     async fn needs(&mut self, status: &ClusterStatus) -> Option<Drawn> {
         let generation = most_common(status);
-        if generation == GenerationNumber(0) || matches!(&self.drawn, Some(Ok(drawn)) if *drawn == generation) {
+        if generation == GenerationNumber(0) || self.drawn == Some(generation) {
             return None;
         }
+        self.drawn = Some(generation);
         let targets = self.context.targets.clone();
         let read = tokio::task::spawn_blocking(move || needs_of(&targets, generation)).await;
-        let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        let drawn = Some(read.as_ref().map(|_| generation).map_err(Clone::clone));
-        if self.drawn == drawn {
-            return None;
+        match read.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(pairs) => Some(Drawn { generation: Some(generation), pairs, missing: None }),
+            Err(why) => {
+                self.is_graph_missing = true;
+                Some(Drawn { missing: Some(why), ..Drawn::default() })
+            }
         }
-        self.drawn = drawn;
-        Some(match read {
-            Ok(pairs) => Drawn { generation: Some(generation), pairs, missing: None },
-            Err(why) => Drawn { missing: Some(why), ..Drawn::default() },
-        })
     }
 
     fn answer(&self, question: Own) {
@@ -237,8 +253,15 @@ fn needs_of(targets: &Targets, generation: GenerationNumber) -> Result<BTreeSet<
 }
 
 /// The generations of a depot, the newest first.
-fn generations(depot: Option<&std::path::Path>) -> Result<serde_json::Value, String> {
-    let path = depot.ok_or("the list of generations needs the depot: start `cobctl page` with --depot or COB_DEPOT")?;
-    let log = Depot::open(path).and_then(|depot| depot.list()).map_err(|e| e.to_string())?;
-    serde_json::to_value(log).map_err(|e| e.to_string())
+fn generations(depot: Option<&std::path::Path>) -> Answer {
+    let read = || {
+        let no_depot = "the list of generations needs the depot: start `cobctl page` with --depot or COB_DEPOT";
+        let path = depot.ok_or_else(|| anyhow::anyhow!(no_depot))?;
+        let log = Depot::open(path).and_then(|depot| depot.list()).map_err(|e| anyhow::anyhow!("{e}"))?;
+        Ok::<_, anyhow::Error>(serde_json::to_value(log)?)
+    };
+    match read() {
+        Ok(answer) => Answer { exit: Exit::Yes.code(), answer, problems: Vec::new(), failure: None },
+        Err(error) => Answer::of_failure(&Failure::environment(error)),
+    }
 }

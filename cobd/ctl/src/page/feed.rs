@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Bytes;
 use tokio::sync::broadcast;
 
 use super::message::{Message, Order};
@@ -14,14 +15,14 @@ const BEHIND: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Feed {
     picture: Arc<Mutex<Picture>>,
-    tabs: broadcast::Sender<Arc<str>>,
+    tabs: broadcast::Sender<Bytes>,
 }
 
 /// A tab's stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    first: Option<Arc<str>>,
-    rest: broadcast::Receiver<Arc<str>>,
+    first: Option<Bytes>,
+    rest: broadcast::Receiver<Bytes>,
 }
 
 impl Feed {
@@ -30,7 +31,7 @@ impl Feed {
         Self { picture: Arc::default(), tabs: broadcast::channel(BEHIND).0 }
     }
 
-    /// Takes the present, and tells the tabs what has changed.
+    /// Takes the present statuses and orders, and sends the changes to the tabs.
     pub(crate) fn take(&self, view: View<'_>, orders: Vec<Order>, drawn: Option<Drawn>) {
         let mut picture = self.lock();
         let is_redrawn = drawn.is_some_and(|drawn| picture.take_drawn(drawn));
@@ -67,7 +68,7 @@ impl Feed {
 
 impl Stream {
     /// The next line. Absent: the tab is too far behind.
-    pub(crate) async fn next(&mut self) -> Option<Arc<str>> {
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
         match self.first.take() {
             Some(first) => Some(first),
             None => self.rest.recv().await.ok(),
@@ -75,7 +76,7 @@ impl Stream {
     }
 }
 
-fn line(message: &Message) -> Arc<str> {
+fn line(message: &Message) -> Bytes {
     let mut text = serde_json::to_string(message).unwrap_or_default();
     text.push('\n');
     text.into()

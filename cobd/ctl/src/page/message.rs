@@ -10,9 +10,9 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum Message {
-    /// Everything. A new tab starts with it, and it follows when the set of change objects or the graph has changed.
+    /// The whole picture. A new tab starts with it, and it follows when the set of change objects or the graph has changed.
     Snapshot(Box<Snapshot>),
-    /// What has changed since the message before.
+    /// The changes since the message before.
     Delta(Box<Delta>),
     /// Nothing has changed; the connection is alive.
     Idle {
@@ -23,7 +23,7 @@ pub(crate) enum Message {
     },
 }
 
-/// Everything that the page shows at once.
+/// The whole picture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Snapshot {
     /// The number of the message.
@@ -34,13 +34,13 @@ pub(crate) struct Snapshot {
     pub hosts: Vec<Host>,
     /// The change objects, by id.
     pub cobs: Columns,
-    /// What they need, and where they are drawn.
+    /// The needs of change objects, and their places in the drawing.
     pub graph: Graph,
     /// The orders of this page.
     pub orders: Vec<Order>,
 }
 
-/// What has changed.
+/// The changes since the message before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Delta {
     /// The number of the message.
@@ -146,7 +146,7 @@ pub(crate) struct Switch {
     pub left: Option<GenerationNumber>,
 }
 
-/// What a change object does, as one of few classes. Their numbers are on the wire.
+/// The activity of a change object in one of few classes. The numbers are on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// It is in its preferred state.
@@ -198,7 +198,7 @@ pub(crate) struct Columns {
     pub flags: Vec<u8>,
     /// Since when it has this state and phase, in milliseconds since 1970 by the clock of this machine.
     pub since_ms: Vec<u64>,
-    /// What the waiting ones wait for.
+    /// For each change object that waits: the change objects that it waits for.
     pub waits: std::collections::BTreeMap<usize, Vec<usize>>,
 }
 
@@ -206,10 +206,10 @@ pub(crate) struct Columns {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Row(pub usize, pub i64, pub i64, pub u8, pub u8, pub u64, pub Vec<usize>);
 
-/// What change objects need, and their places.
+/// The needs of change objects, and their places in the drawing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Graph {
-    /// The generation that it is of.
+    /// The generation of the graph.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// Pairs in a row: the number of a change object, and the number of one that it needs.

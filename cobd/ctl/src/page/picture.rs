@@ -18,18 +18,18 @@ use crate::words::{clean, window_wait};
 /// the answers.
 const JITTER: i64 = 1000;
 
-/// What the graph is made of.
+/// The input of the graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
     /// The generation.
     pub generation: Option<GenerationNumber>,
-    /// Each one, and one that it needs.
+    /// Pairs of a change object and another change object that the first needs.
     pub pairs: BTreeSet<(CobId, CobId)>,
-    /// Why they are not known.
+    /// Why the pairs are not known.
     pub missing: Option<String>,
 }
 
-/// The names of something, each with a number.
+/// Names, each with a number.
 #[derive(Debug, Clone, Default)]
 struct Names {
     all: Vec<String>,
@@ -74,7 +74,7 @@ pub(crate) struct Picture {
     behind_ms: BTreeMap<HostName, i64>,
 }
 
-/// What the picture is made of.
+/// The input of the picture.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     /// The statuses.
@@ -91,7 +91,7 @@ impl Picture {
         self.seq
     }
 
-    /// Takes what change objects need; returns whether it is new.
+    /// Takes the input of the graph; returns whether the input is new.
     pub(crate) fn take_drawn(&mut self, drawn: Drawn) -> bool {
         let is_new = self.drawn != drawn;
         if is_new {
@@ -110,7 +110,8 @@ impl Picture {
             delta.cluster = Some(self.cluster.clone());
         }
         let (cobs, hosts) = self.look(view.status, view.now_ms);
-        delta.hosts = hosts.values().filter(|host| !self.hosts.values().any(|known| known == *host)).cloned().collect();
+        let is_new = |(name, host): &(&HostName, &Host)| self.hosts.get(*name) != Some(*host);
+        delta.hosts = hosts.iter().filter(is_new).map(|(_, host)| host.clone()).collect();
         delta.orders = orders.iter().filter(|order| !self.orders.contains(order)).cloned().collect();
         let is_other_set = !cobs.keys().eq(self.cobs.keys())
             || !hosts.keys().eq(self.hosts.keys())
@@ -191,10 +192,12 @@ impl Picture {
                 );
                 cobs.insert(cob.id.clone(), Seen { kind: self.kinds.number(&cob.kind), row });
             }
-            for (id, seen) in kept.iter().filter(|(id, _)| !host.reachable && id.host_str() == host.name.as_str()) {
-                counts[Class::Unknown as usize] += 1;
-                let row = Row(numbers[id], -1, -1, Class::Unknown as u8, 0, seen.row.5, Vec::new());
-                cobs.insert(id.clone(), Seen { kind: seen.kind, row });
+            if !host.reachable {
+                for (id, seen) in kept.iter().filter(|(id, _)| id.host_str() == host.name.as_str()) {
+                    counts[Class::Unknown as usize] += 1;
+                    let row = Row(numbers[id], -1, -1, Class::Unknown as u8, 0, seen.row.5, Vec::new());
+                    cobs.insert(id.clone(), Seen { kind: seen.kind, row });
+                }
             }
             hosts.insert(host.name.clone(), in_view(host, counts));
         }
@@ -233,7 +236,7 @@ impl Picture {
     }
 }
 
-/// What a change object does.
+/// The class of a change object.
 pub(crate) fn class(cob: &CobStatus) -> Class {
     match cob.phase {
         _ if needs_a_person(cob) => Class::Failed,

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::door::{Denied, Door};
 use super::feed::Feed;
 use super::question::{Order, Values, question};
-use super::worker::Worker;
+use super::worker::{Answer, Worker};
 
 /// The longest body of an order.
 const MAX_BODY: usize = 64 << 10;
@@ -34,10 +34,10 @@ const FILES: [(&str, &str, &[u8]); 4] = [
     ("/icon.svg", "image/svg+xml", include_bytes!("../../page/bundle/icon.svg")),
 ];
 
-/// What the requests need.
+/// The parts of the page that requests use.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
-    /// Who may ask.
+    /// The check of requests.
     pub door: Door,
     /// The streams.
     pub feed: Feed,
@@ -53,7 +53,7 @@ pub(crate) enum Own {
     /// The status of a change object, with the time on its host.
     Cob(CobId, oneshot::Sender<Option<CobAnswer>>),
     /// The generations of the depot.
-    Generations(oneshot::Sender<Result<serde_json::Value, String>>),
+    Generations(oneshot::Sender<Answer>),
 }
 
 /// A change object in full.
@@ -145,7 +145,7 @@ async fn unknown() -> Response {
 async fn stream(State(desk): State<Desk>) -> Response {
     let lines = futures_util::stream::unfold(desk.feed.follow(), |mut stream| async move {
         let line = stream.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(Bytes::copy_from_slice(line.as_bytes())), stream))
+        Some((Ok::<_, std::convert::Infallible>(line), stream))
     });
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
@@ -188,11 +188,7 @@ async fn generations(State(desk): State<Desk>) -> Response {
         return busy();
     }
     match answer.await {
-        Ok(Ok(generations)) => Json(json!({"exit": 0, "answer": generations, "problems": []})).into_response(),
-        Ok(Err(error)) => {
-            let failure = json!({"error": error, "causes": [], "hints": []});
-            Json(json!({"exit": 3, "answer": null, "problems": [], "failure": failure})).into_response()
-        }
+        Ok(answer) => Json(answer).into_response(),
         Err(_) => busy(),
     }
 }

@@ -13,6 +13,7 @@ use super::message::Order;
 use super::question::Line;
 use crate::args::Global;
 use crate::commands::carry_out;
+use crate::failure::Failure;
 use crate::screen::{Screen, Written};
 
 /// How many questions are answered at the same time; the others wait.
@@ -38,6 +39,14 @@ pub(crate) struct Answer {
     /// Why it failed: `error`, `causes`, `hints`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Value>,
+}
+
+impl Answer {
+    /// The answer of a command that failed before it had an answer.
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        let failed = Some(failure.to_json());
+        Self { exit: failure.code(), answer: Value::Null, problems: Vec::new(), failure: failed }
+    }
 }
 
 struct Job {
@@ -194,7 +203,7 @@ async fn answer(global: Global, line: Line) -> Answer {
     Answer { exit, answer, problems, failure }
 }
 
-/// The end of what a command has written, messages first.
+/// The end of the output of a command, messages first.
 fn output(written: &Written) -> String {
     let mut text = written.err();
     text.push_str(&written.out());
