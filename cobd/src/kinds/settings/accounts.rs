@@ -46,13 +46,17 @@ pub(super) fn account(host: &Host, name: &str) -> Result<Option<Account>, String
 
 /// Whether an existing account is complete: a killed program may have written only one of two files.
 pub(super) fn has_shadow(host: &Host, name: &str) -> Result<bool, String> {
-    let Some(text) = host.read_if_there("/etc/shadow")? else { return Ok(true) };
-    Ok(text.lines().any(|line| line.split(':').next() == Some(name)))
+    Ok(host.read_if_there("/etc/shadow")?.is_none_or(|text| names(&text, name)))
 }
 
 /// Whether a file of accounts has a line of this name.
 pub(super) fn has_line(host: &Host, file: &str, name: &str) -> Result<bool, String> {
-    Ok(host.read(file)?.lines().any(|line| line.split(':').next() == Some(name)))
+    Ok(names(&host.read(file)?, name))
+}
+
+/// Whether a line of the text begins with this name.
+fn names(text: &str, name: &str) -> bool {
+    text.lines().any(|line| line.split(':').next() == Some(name))
 }
 
 /// The files that account programs lock.
@@ -70,7 +74,8 @@ pub(super) fn has_stale_lock(host: &Host) -> Result<bool, String> {
     Ok(false)
 }
 
-/// Removes the files `/etc/FILE.PID` from which killed programs would have made their locks; nobody else removes them.
+/// Removes the files `/etc/FILE.PID` of killed programs: the programs make their locks from these files, and no other
+/// program removes them.
 fn remove_litter(host: &Host) -> Result<(), String> {
     let folder = host.path("/etc");
     let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
@@ -97,8 +102,9 @@ fn is_dead(process: &str) -> bool {
 /// Removes what a killed removal of a group has left in `/etc/gshadow`, by creating and removing a group of that name.
 pub(super) fn remove_traces_of_group(host: &Host, name: &str) -> Result<(), String> {
     remove_litter(host)?;
-    let is_trace = !has_line(host, "/etc/group", name)? && has_line(host, "/etc/gshadow", name)?;
-    if !(is_trace || has_stale_lock(host)?) || has_line(host, "/etc/group", name)? {
+    let is_gone = !has_line(host, "/etc/group", name)?;
+    let is_traced = is_gone && (has_line(host, "/etc/gshadow", name)? || has_stale_lock(host)?);
+    if !is_traced {
         return Ok(());
     }
     let name = [name.to_owned()];

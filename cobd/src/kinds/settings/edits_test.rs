@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::tests::{content, host, moved, setting};
+use super::super::tests::{content, host, moved, setting, there_and_back};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
@@ -15,22 +15,6 @@ fn line(root: &Path, keys: &str) -> Box<dyn Spec> {
 
 fn block(root: &Path, keys: &str) -> Box<dyn Spec> {
     Setting::read(&BlockSetting, &content(root, &format!(r#""path":"/etc/conf",{keys}"#)), "n1/x").expect("good")
-}
-
-/// The texts after the edit and after the restore.
-fn there_and_back(root: &Path, spec: &dyn Spec, text: &[u8]) -> [Vec<u8>; 2] {
-    let file = root.join("etc/conf");
-    fs::write(&file, text).expect("written");
-    let before = spec.before().expect("seen");
-    [true, false].map(|apply| {
-        for _ in 0..2 {
-            if apply { spec.apply(before.as_ref()) } else { spec.restore(before.as_ref()) }.expect("done");
-        }
-        if apply {
-            assert_eq!(spec.look(before.as_ref()).expect("seen"), Some(spec.wanted()));
-        }
-        fs::read(&file).expect("read")
-    })
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ use crate::kinds::contract::tests::holds;
 use crate::kinds::testing::{Bench, cob_id, reason};
 use crate::kinds::{Context, Outcome};
 
+use super::Spec;
+
 /// A folder with these files.
 pub(super) fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("folder");
@@ -40,6 +42,27 @@ pub(super) async fn moved(bench: &mut Bench, context: &Context, from: &str, to: 
 
 pub(super) fn read(path: PathBuf) -> String {
     fs::read_to_string(path).expect("read")
+}
+
+/// The texts of `etc/conf` after an edit and after its restore, each made twice.
+pub(super) fn there_and_back(root: &Path, spec: &dyn Spec, text: &[u8]) -> [Vec<u8>; 2] {
+    let file = root.join("etc/conf");
+    fs::write(&file, text).expect("written");
+    let before = spec.before().expect("seen");
+    [true, false].map(|apply| {
+        for _ in 0..2 {
+            if apply { spec.apply(before.as_ref()) } else { spec.restore(before.as_ref()) }.expect("done");
+        }
+        if apply {
+            assert_eq!(
+                spec.look(before.as_ref()).expect("seen"),
+                Some(spec.wanted()),
+                "{}",
+                String::from_utf8_lossy(text)
+            );
+        }
+        fs::read(&file).expect("read")
+    })
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cob_kinds::ConfigFormat;
 
-use super::super::tests::{content, host, moved, setting};
+use super::super::tests::{self, content, host, moved, setting};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
@@ -16,20 +16,8 @@ fn keys(root: &Path, format: &str, keys: &str) -> Box<dyn Spec> {
     Setting::read(&ConfigKeysSetting, &content(root, &keys), "n1/x").expect("good")
 }
 
-/// The texts after the edit and after the restore.
 fn there_and_back(root: &Path, spec: &dyn Spec, text: &str) -> [String; 2] {
-    let file = root.join("etc/conf");
-    fs::write(&file, text).expect("written");
-    let before = spec.before().expect("seen");
-    [true, false].map(|apply| {
-        for _ in 0..2 {
-            if apply { spec.apply(before.as_ref()) } else { spec.restore(before.as_ref()) }.expect("done");
-        }
-        if apply {
-            assert_eq!(spec.look(before.as_ref()).expect("seen"), Some(spec.wanted()), "{text}");
-        }
-        String::from_utf8(fs::read(&file).expect("read")).expect("text")
-    })
+    tests::there_and_back(root, spec, text.as_bytes()).map(|bytes| String::from_utf8(bytes).expect("text"))
 }
 
 #[tokio::test]

@@ -70,6 +70,16 @@ fn mapping<'a, 'b>(root: &'b Object<'a>, path: &[String]) -> Result<Option<&'b O
     Ok(Some(object))
 }
 
+/// The deepest existing mapping above a key, and its depth.
+fn deepest<'a, 'b>(root: &'b Object<'a>, path: &[String]) -> Result<(usize, &'b Object<'a>), String> {
+    for depth in (1..path.len()).rev() {
+        if let Some(object) = mapping(root, &path[..depth])? {
+            return Ok((depth, object));
+        }
+    }
+    Ok((0, root))
+}
+
 /// The text with a mapping at its top.
 pub(super) fn with_mapping(text: &str) -> &str {
     if text.trim().is_empty() { "{}\n" } else { text }
@@ -248,13 +258,7 @@ fn with_ends(text: String, file: &str) -> String {
 pub(super) fn set(text: &str, path: &[String], value: &Value) -> Result<String, String> {
     let text = with_mapping(text);
     let root = root(text)?;
-    let mut depth = path.len().saturating_sub(1);
-    let object = loop {
-        match mapping(&root, &path[..depth])? {
-            Some(object) => break object,
-            None => depth -= 1,
-        }
-    };
+    let (depth, object) = deepest(&root, path)?;
     let value = path[depth + 1..].iter().rfold(value.clone(), |value, name| serde_json::json!({ name: value }));
     let name = &path[depth..=depth];
     let unit = unit(text, &root);
@@ -328,13 +332,7 @@ pub(super) fn remove(text: &str, path: &[String]) -> Result<String, String> {
 pub(super) fn saved(text: &str, path: &[String]) -> Result<Saved, String> {
     let text = with_mapping(text);
     let root = root(text)?;
-    let mut depth = path.len().saturating_sub(1);
-    let object = loop {
-        match mapping(&root, &path[..depth])? {
-            Some(object) => break object,
-            None => depth -= 1,
-        }
-    };
+    let (depth, object) = deepest(&root, path)?;
     let pieces = Pieces::of(text, object);
     let inner = (!pieces.has_keys()).then(|| pieces.tail.clone());
     let entries = if depth + 1 == path.len() { earlier(&pieces.pieces, &path[depth..]) } else { Vec::new() };
