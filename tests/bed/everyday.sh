@@ -8,24 +8,18 @@ source "$here/cluster.sh"
 
 kills=${COB_BED_KILLS:-12}
 
+on h2 sh -c 'command -v curl >/dev/null && command -v python3 >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
+    { echo "skipped: everyday kinds, for the host lacks curl, python3 or tzdata"; return 0; }
+
 # A host as an administrator leaves it: a user, files of packages, a service with its settings, a web server.
 on h2 sh -c 'useradd --create-home --home-dir /srv/olga --shell /bin/sh olga
-    printf "# settings\n[main]\nlevel = info\nport=80\n\n[other]\nlevel = debug\n" > /srv/app.ini
     printf "Port 22\n#PermitRootLogin yes\nUsePAM yes\n" > /srv/sshd_config
     mkdir -p /srv/old/deep; echo gone > /srv/old/deep/file; chmod 2750 /srv/old/deep; chown olga /srv/old/deep/file
     mkdir -p /srv/www; echo "echo tool 1.4" > /srv/www/tool
     for n in 1 2; do printf "#!/bin/sh\necho editor %s\n" $n > /usr/local/bin/ed$n; chmod 755 /usr/local/bin/ed$n; done
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed1 20 --slave /usr/local/share/ed.1 ed.1 /usr/local/bin/ed1 >/dev/null
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed2 10 >/dev/null'
-on h2 systemd-run --quiet --unit=web --working-directory=/srv/www python3 -m http.server --bind 127.0.0.1 8099 2>/dev/null ||
-    on h2 systemd-run --quiet --unit=web perl -MSocket -e '
-        socket(my $s, PF_INET, SOCK_STREAM, 0); setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1);
-        bind($s, sockaddr_in(8099, INADDR_LOOPBACK)) or die; listen($s, 9);
-        while (accept(my $c, $s)) {
-            while (<$c>) { last if /^\r?$/ }
-            open(my $f, "<", "/srv/www/tool"); local $/; my $text = <$f>;
-            print $c "HTTP/1.1 200 OK\r\nContent-Length: " . length($text) . "\r\nConnection: close\r\n\r\n" . $text; close $c;
-        }'
+on h2 systemd-run --quiet --unit=web --working-directory=/srv/www python3 -m http.server --bind 127.0.0.1 8099
 tool=$(on h2 sha256sum /srv/www/tool | cut -d' ' -f1)
 key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK olga@laptop"
 
@@ -59,8 +53,6 @@ effects() {
         getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job'
 }
 
-on h2 sh -c 'command -v curl >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
-    { echo "skipped: everyday kinds, for the host lacks curl or tzdata"; return 0; }
 list_before
 
 step "everyday kinds: applied, and a second look changes nothing"
@@ -123,6 +115,6 @@ fi
 echo "       $killed kills in $round switches"
 on h2 sh -c 'systemctl stop web; rm -r /run/systemd/system/cobd.service.d; systemctl daemon-reload'
 on h2 sh -c 'userdel --remove olga 2>/dev/null; update-alternatives --remove-all ed >/dev/null
-    rm -rf /srv/app.ini /srv/sshd_config /srv/old /srv/www /usr/local/bin/ed1 /usr/local/bin/ed2'
+    rm -rf /srv/sshd_config /srv/old /srv/www /usr/local/bin/ed1 /usr/local/bin/ed2'
 on h1 rm $site/everyday.yaml
 switch_cluster
