@@ -291,7 +291,7 @@ pub(super) async fn unknown_path(uri: Uri) -> Refusal {
     Refusal::new(
         RefusalKind::NotFound,
         format!("there is no path {:?}", uri.path()),
-        "paths begin with /v1/; docs/api.md lists the paths",
+        "paths begin with /v1/; docs/openapi.json lists the paths",
     )
 }
 
