@@ -9,14 +9,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use cob_kinds::Absent;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec, place};
+use super::{Entry, Spec, place};
 use crate::durable;
-use crate::kinds::native::{Host, run_bounded};
+use crate::kinds::native::run_bounded;
 
 /// In the own folder: what was at the path first.
 const FIRST: &str = "removed";
@@ -25,29 +24,9 @@ const LATER: &str = "removed-later";
 /// The end of the name of an unfinished copy.
 const PARTIAL: &str = ".partial";
 
-/// The back end `absent`.
-#[derive(Debug)]
-pub(super) struct AbsentSetting;
-
-#[derive(Debug)]
-struct Gone {
-    host: Host,
-    path: String,
-    own: PathBuf,
-}
-
-impl Setting for AbsentSetting {
-    type Content = Absent;
-
-    fn spec(&self, content: Absent, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Gone { host, path: content.path().to_owned(), own: PathBuf::new() }))
-    }
-}
-
-impl Gone {
+impl Entry<Absent> {
     fn real(&self) -> Result<PathBuf, String> {
-        place::real(&self.host, &self.path)
+        place::real(&self.host, self.content.path())
     }
 
     /// The sort of object at the path.
@@ -78,17 +57,9 @@ impl Gone {
     }
 }
 
-impl Spec for Gone {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<Absent> {
     fn target(&self) -> String {
-        self.path.clone()
-    }
-
-    fn take_turns_at(&mut self, own: &Path, _longest: Duration) {
-        own.clone_into(&mut self.own);
+        self.content.path().to_owned()
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

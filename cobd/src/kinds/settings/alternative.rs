@@ -9,8 +9,8 @@ use std::process::Command;
 use cob_kinds::Alternative;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
-use crate::kinds::native::{Host, run_bounded};
+use super::{Entry, Spec};
+use crate::kinds::native::run_bounded;
 
 /// The folders of the program's files: of Debian and of Red Hat.
 const FOLDERS: [&str; 2] = ["/var/lib/dpkg/alternatives", "/var/lib/alternatives"];
@@ -18,25 +18,7 @@ const PROGRAM: &str = "update-alternatives";
 /// The name of the file lock for all changes: the program has no lock.
 const TURN: &str = "alternatives";
 
-/// The back end `alternative`.
-#[derive(Debug)]
-pub(super) struct AlternativeSetting;
-
-#[derive(Debug)]
-struct Choice {
-    host: Host,
-    content: Alternative,
-}
-
-impl Setting for AlternativeSetting {
-    type Content = Alternative;
-
-    fn spec(&self, content: Alternative, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        Ok(Box::new(Choice { host: Host::below(content.root.as_deref())?, content }))
-    }
-}
-
-impl Choice {
+impl Entry<Alternative> {
     /// The file that the program keeps for the name. Its first line is `auto` or `manual`; behind an empty line it has
     /// the paths of all programs, among lines of other sorts.
     fn record(&self) -> Result<Option<String>, String> {
@@ -78,11 +60,7 @@ fn is_installed() -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).exists())
 }
 
-impl Spec for Choice {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<Alternative> {
     fn target(&self) -> String {
         self.content.name.clone()
     }
@@ -255,9 +233,9 @@ mod tests {
 
     #[test]
     fn the_offered_programs_are_read_from_the_record() {
-        assert_eq!(Choice::offered(RECORD), ["/bin/ed", "/bin/nano"]);
+        assert_eq!(Entry::<Alternative>::offered(RECORD), ["/bin/ed", "/bin/nano"]);
         for odd in ["", "auto", "auto\n/x\n\n", "manual\n/x\n/bin/ed\n", "\u{10_FFFF}\n\n\n"] {
-            assert!(!Choice::offered(odd).contains(&"/bin/ed"), "{odd:?}");
+            assert!(!Entry::<Alternative>::offered(odd).contains(&"/bin/ed"), "{odd:?}");
         }
     }
 

@@ -5,15 +5,13 @@
 //! lists of other sources stay.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cob_kinds::AptSource;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
+use super::{Entry, Spec};
 use crate::durable::{self, Sync};
-use crate::kinds::native::{Host, Ran, run_bounded};
+use crate::kinds::native::{Ran, run_bounded};
 use crate::kinds::package::{DPKG, apt_command, apt_settings, wait_for_lists};
 
 /// The name of the file lock: apt has a lock for its lists, and does not wait for it.
@@ -25,28 +23,7 @@ const SETTINGS: &str = "apt.conf";
 /// The most lines of a complaint of apt.
 const MAX_LINES: usize = 4;
 
-/// The back end `apt-source`.
-#[derive(Debug)]
-pub(super) struct AptSourceSetting;
-
-#[derive(Debug)]
-struct Source {
-    host: Host,
-    content: AptSource,
-    own: PathBuf,
-    longest: Duration,
-}
-
-impl Setting for AptSourceSetting {
-    type Content = AptSource;
-
-    fn spec(&self, content: AptSource, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Source { host, content, own: PathBuf::new(), longest: Duration::ZERO }))
-    }
-}
-
-impl Source {
+impl Entry<AptSource> {
     /// The files with their desired text. Without a key, the key file is not ours.
     fn files(&self) -> Vec<(&'static str, String, String)> {
         let key = self.content.key_text().map(|text| ("key", self.content.key_file(), text));
@@ -112,22 +89,13 @@ fn said(ran: &Ran) -> String {
     if lines.is_empty() { ran.complaint() } else { lines[last..].join("; ") }
 }
 
-impl Spec for Source {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<AptSource> {
     fn target(&self) -> String {
         self.content.name.clone()
     }
 
     fn turn(&self) -> Option<&'static str> {
         Some(TURN)
-    }
-
-    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
-        own.clone_into(&mut self.own);
-        self.longest = longest;
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

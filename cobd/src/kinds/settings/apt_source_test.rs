@@ -1,5 +1,6 @@
 //! Sources of apt in a folder that stands for a host, with a signed repository in another folder.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! The kind back end `archive`: a folder with the content of an archive. [`Tree`] exchanges the folder.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cob_kinds::{Archive, ArchiveFormat};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::fetch::{self, Fetch, PART};
 use super::tree::{NEW_RECORD, RECORD, Rules, Tree};
 use super::unpack::{self, Unpack};
-use super::{Setting, Spec, accounts, place};
+use super::{Entry, Setting, Spec, accounts, place};
 use crate::kinds::native::{Host, NOTE, has_program};
 
 /// The back end `archive`.
@@ -24,19 +24,20 @@ struct Unpacked {
     format: ArchiveFormat,
     owner: Result<Option<u32>, String>,
     group: Result<Option<u32>, String>,
-    /// The own folder, and the end of the transition.
-    own: Option<(PathBuf, Instant)>,
+    own: PathBuf,
+    /// The end of the transition.
+    deadline: Instant,
 }
 
 impl Setting for ArchiveSetting {
     type Content = Archive;
 
-    fn spec(&self, content: Archive, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
+    fn spec(&self, Entry { content, host, own, longest, .. }: Entry<Archive>) -> Result<Box<dyn Spec>, String> {
         let format = content.format().ok_or("content: `format` is missing")?;
         let owner = content.owner.as_ref().map(|name| accounts::uid(&host, name)).transpose();
         let group = content.group.as_ref().map(|name| accounts::gid(&host, name)).transpose();
-        Ok(Box::new(Unpacked { host, content, format, owner, group, own: None }))
+        let deadline = Instant::now() + longest * 3 / 2;
+        Ok(Box::new(Unpacked { host, content, format, owner, group, own, deadline }))
     }
 
     fn notes(&self) -> &'static [&'static str] {
@@ -48,11 +49,7 @@ impl Unpacked {
     fn tree(&self) -> Result<Tree, String> {
         let place = place::real(&self.host, &self.content.to)?;
         let owner = self.content.owner.is_some() || self.content.group.is_some();
-        Ok(Tree { place, own: self.own()?.0.clone(), rules: Rules { owner, git: false } })
-    }
-
-    fn own(&self) -> Result<&(PathBuf, Instant), String> {
-        self.own.as_ref().ok_or_else(|| "it has no own folder".to_owned())
+        Ok(Tree { place, own: self.own.clone(), rules: Rules { owner, git: false } })
     }
 
     /// The archive on the host.
@@ -75,7 +72,6 @@ impl Unpacked {
 
     /// Fills a new folder. Returns its origin.
     fn fill(&self, folder: &Path) -> Result<String, String> {
-        let (own, deadline) = self.own()?;
         let sha256 = self.content.sha256.as_ref().map(|sum| sum.to_ascii_lowercase());
         let archive = match self.local()? {
             Some(path) => {
@@ -94,8 +90,8 @@ impl Unpacked {
                     proxy: self.content.proxy.as_deref(),
                     netrc: self.content.netrc.as_deref(),
                     max_size: self.content.max_size,
-                    own,
-                    deadline: *deadline,
+                    own: &self.own,
+                    deadline: self.deadline,
                 };
                 fetch.run()?.0
             }
@@ -115,17 +111,8 @@ impl Unpacked {
 }
 
 impl Spec for Unpacked {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         self.content.to.clone()
-    }
-
-    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
-        // `longest` is half the time of the transition; a quarter stays for unpacking.
-        self.own = Some((own.to_owned(), Instant::now() + longest * 3 / 2));
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -133,7 +120,7 @@ impl Spec for Unpacked {
         let Some(source) = state.source else { return Ok(None) };
         let mut found = json!({ "archive": source, "changes": state.changes });
         // The transition was killed after its last step but one.
-        if state.unfinished || self.own()?.0.join(PART).exists() {
+        if state.unfinished || self.own.join(PART).exists() {
             found["unfinished"] = json!(true);
         }
         Ok(Some(found))
@@ -141,7 +128,7 @@ impl Spec for Unpacked {
 
     fn before(&self) -> Result<Option<Value>, String> {
         // The folder is ours already.
-        if self.own()?.0.join(NOTE).exists() { Ok(None) } else { self.tree()?.before().map(Some) }
+        if self.own.join(NOTE).exists() { Ok(None) } else { self.tree()?.before().map(Some) }
     }
 
     fn wanted(&self) -> Value {
@@ -160,12 +147,12 @@ impl Spec for Unpacked {
 
     fn apply(&self, before: Option<&Value>) -> Result<(), String> {
         self.tree()?.make(before, Some(&self.source()?), &|folder| self.fill(folder))?;
-        place::remove_all(&self.own()?.0.join(PART))
+        place::remove_all(&self.own.join(PART))
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         self.tree()?.restore(before)?;
-        place::remove_all(&self.own()?.0.join(PART))
+        place::remove_all(&self.own.join(PART))
     }
 }
 

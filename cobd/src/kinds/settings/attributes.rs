@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Setting, Spec, accounts, place};
+use super::{Entry, Setting, Spec, accounts, place};
 use crate::kinds::native::{Host, own_link};
 
 /// The back end `attributes`.
@@ -45,8 +45,7 @@ struct NotedValue {
 impl Setting for AttributesSetting {
     type Content = Attributes;
 
-    fn spec(&self, content: Attributes, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
+    fn spec(&self, Entry { content, host, .. }: Entry<Attributes>) -> Result<Box<dyn Spec>, String> {
         let mode = content.mode();
         if content.mode.is_some() && mode.is_none() {
             return Err("content: `mode` is not a file mode".to_owned());
@@ -142,10 +141,6 @@ fn left(noted: &Noted, meta: &fs::Metadata) -> BTreeMap<String, u32> {
 }
 
 impl Spec for Wanted {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         self.path.clone()
     }

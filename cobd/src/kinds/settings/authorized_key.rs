@@ -8,7 +8,7 @@ use std::path::Path;
 use cob_kinds::{AuthorizedKey, PublicKey};
 use serde_json::{Value, json};
 
-use super::{Setting, Spec, accounts};
+use super::{Entry, Setting, Spec, accounts};
 use crate::kinds::native::{Account, Folder, Host, Turn, insert_line, lines};
 
 /// The folder in the home, and the file in it.
@@ -22,7 +22,7 @@ const TURN: &str = "authorized-keys";
 pub(super) struct AuthorizedKeySetting;
 
 #[derive(Debug)]
-struct Entry {
+struct KeyLine {
     host: Host,
     user: String,
     key: PublicKey,
@@ -33,15 +33,15 @@ struct Entry {
 impl Setting for AuthorizedKeySetting {
     type Content = AuthorizedKey;
 
-    fn spec(&self, content: AuthorizedKey, _cob: &str) -> Result<Box<dyn Spec>, String> {
+    fn spec(&self, Entry { content, host, .. }: Entry<AuthorizedKey>) -> Result<Box<dyn Spec>, String> {
         let line = content.line()?;
         let key = PublicKey::read(&content.key).map_err(|(what, _)| format!("content: {what}"))?;
         let options = content.options.unwrap_or_default();
-        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, user: content.user, key, options, line }))
+        Ok(Box::new(KeyLine { host, user: content.user, key, options, line }))
     }
 }
 
-impl Entry {
+impl KeyLine {
     /// Where the account has its home: the path, and the account.
     fn account(&self) -> Result<Option<(String, Account)>, String> {
         let found = accounts::account(&self.host, &self.user)?;
@@ -114,11 +114,7 @@ impl Entry {
     }
 }
 
-impl Spec for Entry {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for KeyLine {
     fn target(&self) -> String {
         format!("the key {} of {}", self.key.fingerprint(), self.user)
     }
@@ -127,7 +123,7 @@ impl Spec for Entry {
         Some(TURN)
     }
 
-    fn clear_killed(&self, own: &Path) -> Result<(), String> {
+    fn clear_killed(&self, _host: &Host, own: &Path) -> Result<(), String> {
         let Ok(Some(folder)) = self.folder() else { return Ok(()) };
         if !folder.is_half_edited(FILE) {
             return Ok(());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use super::super::tests::{content, host, moved, setting};
+use super::super::tests::{content, host, moved, setting, spec_in};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
@@ -32,7 +32,7 @@ fn keys(extra: &str) -> String {
 }
 
 fn spec(root: &Path) -> Box<dyn Spec> {
-    Setting::read(&AuthorizedKeySetting, &content(root, &keys("")), "n1/a").expect("good")
+    spec_in(&AuthorizedKeySetting, &content(root, &keys("")), "n1/a").expect("good")
 }
 
 /// A file of the home with this content.

@@ -9,7 +9,7 @@ use cob_kinds::Cron;
 use cob_types::crontab;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec, accounts, conf};
+use super::{Entry, Setting, Spec, accounts, conf};
 use crate::kinds::native::Host;
 
 /// The back end `cron`.
@@ -27,7 +27,7 @@ struct Table {
 impl Setting for CronSetting {
     type Content = Cron;
 
-    fn spec(&self, content: Cron, cob: &str) -> Result<Box<dyn Spec>, String> {
+    fn spec(&self, Entry { content, host, cob, .. }: Entry<Cron>) -> Result<Box<dyn Spec>, String> {
         let mut text = format!("# Written by cobd for {cob}.\n");
         for (name, value) in &content.env {
             // An earlier version accepted more variables.
@@ -37,8 +37,7 @@ impl Setting for CronSetting {
         // cron accepts only spaces and tabs between fields.
         let schedule = content.schedule.split_whitespace().collect::<Vec<_>>().join(" ");
         text.push_str(&format!("{schedule} {} {}\n", content.user, content.command.trim()));
-        let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Table { host, file: content.file(cob), text, user: content.user }))
+        Ok(Box::new(Table { host, file: content.file(&cob), text, user: content.user }))
     }
 }
 
@@ -112,10 +111,6 @@ fn faults(meta: &Metadata) -> Option<String> {
 }
 
 impl Spec for Table {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         self.file.clone()
     }
@@ -202,12 +197,13 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use super::super::tests::spec_in;
     use super::*;
     use crate::kinds::native::Native;
 
     fn table(root: &Path) -> Box<dyn Spec> {
         let content = format!(r#"{{"root":{root:?},"name":"mine","schedule":"@daily","command":"true"}}"#);
-        Setting::read(&CronSetting, &content, "n1/mine").expect("good")
+        spec_in(&CronSetting, &content, "n1/mine").expect("good")
     }
 
     #[test]
@@ -261,7 +257,7 @@ mod tests {
             (r"{}", "date \\\\% x"),
         ] {
             let content = format!(r#"{{"name":"x","schedule":"*/5 * * * *","command":"{command}","env":{env}}}"#);
-            let spec = Setting::read(&CronSetting, &content, "n1/x").expect("read");
+            let spec = spec_in(&CronSetting, &content, "n1/x").expect("read");
             assert_eq!(Native::accept(&CronSetting, &content), Ok(()), "{content}");
             let text = spec.wanted().as_str().expect("a text").to_owned();
             match validate(&text) {

@@ -6,7 +6,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{CronSetting, Setting};
+use super::super::tests::spec_in;
+use super::CronSetting;
 use crate::kinds::native::Native;
 
 /// The table that cron reads.
@@ -146,7 +147,7 @@ proptest! {
         user in prop_oneof![8 => Just("root".to_owned()), 1 => "[a-z=#'\"@ -]{0,4}", 1 => any::<String>()],
     ) {
         let content = json!({"name": "x", "schedule": schedule, "command": command, "user": user, "env": variables});
-        let Ok(spec) = Setting::read(&CronSetting, &content.to_string(), "n1/x") else { return Ok(()) };
+        let Ok(spec) = spec_in(&CronSetting, &content.to_string(), "n1/x") else { return Ok(()) };
         if Native::accept(&CronSetting, &content.to_string()).is_err() {
             return Ok(());
         }

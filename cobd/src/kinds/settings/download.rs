@@ -7,13 +7,13 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cob_kinds::Download;
 use serde_json::{Value, json};
 
 use super::fetch::{self, Fetch, PART};
-use super::{Setting, Spec, accounts, place};
+use super::{Entry, Setting, Spec, accounts, place};
 use crate::durable::{self, Sync, TEMP_SUFFIX};
 use crate::kinds::native::{Host, NOTE, copy, inspect};
 
@@ -36,20 +36,21 @@ struct Downloaded {
     mode: u32,
     owner: Result<Option<u32>, String>,
     group: Result<Option<u32>, String>,
-    /// The own folder, and the end of the transition.
-    own: Option<(PathBuf, Instant)>,
+    own: PathBuf,
+    /// The end of the transition.
+    deadline: Instant,
 }
 
 impl Setting for DownloadSetting {
     type Content = Download;
 
-    fn spec(&self, content: Download, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
+    fn spec(&self, Entry { content, host, own, longest, .. }: Entry<Download>) -> Result<Box<dyn Spec>, String> {
         let mode = content.mode().ok_or("content: `mode` is not a file mode")?;
         let sha256 = content.sha256.as_ref().map(|sum| sum.to_ascii_lowercase());
         let owner = content.owner.as_ref().map(|name| accounts::uid(&host, name)).transpose();
         let group = content.group.as_ref().map(|name| accounts::gid(&host, name)).transpose();
-        Ok(Box::new(Downloaded { host, content, sha256, mode, owner, group, own: None }))
+        let deadline = Instant::now() + longest * 9 / 5;
+        Ok(Box::new(Downloaded { host, content, sha256, mode, owner, group, own, deadline }))
     }
 
     fn notes(&self) -> &'static [&'static str] {
@@ -62,13 +63,9 @@ impl Downloaded {
         place::real(&self.host, &self.content.to)
     }
 
-    fn own(&self) -> Result<&Path, String> {
-        self.own.as_ref().map(|(own, _)| own.as_path()).ok_or_else(|| "it has no own folder".to_owned())
-    }
-
     /// The checksum of the last download from these addresses.
     fn fetched(&self) -> Option<String> {
-        let text = fs::read_to_string(self.own().ok()?.join(FETCHED)).ok()?;
+        let text = fs::read_to_string(self.own.join(FETCHED)).ok()?;
         let fetched: Value = serde_json::from_str(&text).ok()?;
         let is_from_here = fetched["addresses"] == json!(self.content.addresses());
         fetched["sha256"].as_str().filter(|_| is_from_here).map(str::to_owned)
@@ -76,7 +73,7 @@ impl Downloaded {
 
     /// Downloads the file and puts it at its place.
     fn fetch(&self, path: &Path) -> Result<(), String> {
-        let (own, deadline) = self.own.as_ref().ok_or("it has no own folder")?;
+        let own = &self.own;
         let fetch = Fetch {
             addresses: self.content.addresses(),
             sha256: self.sha256.as_deref(),
@@ -84,7 +81,7 @@ impl Downloaded {
             netrc: self.content.netrc.as_deref(),
             max_size: self.content.max_size,
             own,
-            deadline: *deadline,
+            deadline: self.deadline,
         };
         let (part, sum) = fetch.run()?;
         let written = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
@@ -119,17 +116,8 @@ fn parts(path: &Path) -> Result<(&Path, &str), String> {
 }
 
 impl Spec for Downloaded {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         self.content.to.clone()
-    }
-
-    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
-        // `longest` is half the time of the transition; a tenth stays for the copy to its place.
-        self.own = Some((own.to_owned(), Instant::now() + longest * 9 / 5));
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -149,7 +137,7 @@ impl Spec for Downloaded {
             }
         }
         // The transition was killed after its last step but one.
-        if self.own()?.join(PART).exists() {
+        if self.own.join(PART).exists() {
             found["download"] = json!("a part is left over");
         }
         Ok(Some(found))
@@ -166,7 +154,7 @@ impl Spec for Downloaded {
     }
 
     fn before(&self) -> Result<Option<Value>, String> {
-        let (own, path) = (self.own()?, self.path()?);
+        let (own, path) = (&self.own, self.path()?);
         // The file is ours already.
         if own.join(NOTE).exists() {
             return Ok(None);
@@ -220,7 +208,7 @@ impl Spec for Downloaded {
                     file.sync_all()
                 });
                 changed.map_err(|error| format!("{}: {error}", path.display()))?;
-                place::remove_all(&self.own()?.join(PART))
+                place::remove_all(&self.own.join(PART))
             }
             Some(_) if inspect(&path)?.is_some_and(|meta| meta.is_dir()) => {
                 Err(format!("{}: a folder is at the place of the file: move it away", path.display()))
@@ -230,7 +218,7 @@ impl Spec for Downloaded {
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        let (own, path) = (self.own()?, self.path()?);
+        let (own, path) = (&self.own, self.path()?);
         let (folder, name) = parts(&path)?;
         let before = before.cloned().unwrap_or_default();
         let earlier = own.join(EARLIER);

@@ -7,7 +7,7 @@ use cob_kinds::{Block, Line, expression};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
+use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
 /// The name of the file lock for all edits.
@@ -60,8 +60,8 @@ struct Lines {
 impl Setting for LineSetting {
     type Content = Line;
 
-    fn spec(&self, content: Line, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let file = Edited::of(content.root, content.path, content.create, content.after, content.before)?;
+    fn spec(&self, Entry { content, host, .. }: Entry<Line>) -> Result<Box<dyn Spec>, String> {
+        let file = Edited::of(host, content.path, content.create, content.after, content.before)?;
         let matching = content.matching.as_deref().map(expression).transpose()?;
         let of = content.matching.unwrap_or_default();
         let line = content.line.as_deref().unwrap_or_default();
@@ -77,8 +77,8 @@ impl Setting for LineSetting {
 impl Setting for BlockSetting {
     type Content = Block;
 
-    fn spec(&self, content: Block, cob: &str) -> Result<Box<dyn Spec>, String> {
-        let file = Edited::of(content.root, content.path, content.create, content.after, content.before)?;
+    fn spec(&self, Entry { content, host, cob, .. }: Entry<Block>) -> Result<Box<dyn Spec>, String> {
+        let file = Edited::of(host, content.path, content.create, content.after, content.before)?;
         let [begin, end] = ["begin", "end"].map(|word| format!("{} {word} cob {cob}", content.comment));
         let block = content.block.lines().map(str::to_owned).collect();
         Ok(Box::new(Lines { file, block, begin, end }))
@@ -102,14 +102,14 @@ fn line_end(lines: &[String]) -> &'static str {
 
 impl Edited {
     fn of(
-        root: Option<std::path::PathBuf>,
+        host: Host,
         path: String,
         create: bool,
         after: Option<String>,
         before: Option<String>,
     ) -> Result<Self, String> {
         let place = |text: Option<String>| text.as_deref().map(expression).transpose();
-        Ok(Self { host: Host::below(root.as_deref())?, path, create, after: place(after)?, before: place(before)? })
+        Ok(Self { host, path, create, after: place(after)?, before: place(before)? })
     }
 
     fn text(&self) -> Result<Option<String>, String> {
@@ -168,10 +168,6 @@ impl OneLine {
 }
 
 impl Spec for OneLine {
-    fn host(&self) -> &Host {
-        &self.file.host
-    }
-
     fn target(&self) -> String {
         self.name.clone()
     }
@@ -233,10 +229,6 @@ impl NoLine {
 }
 
 impl Spec for NoLine {
-    fn host(&self) -> &Host {
-        &self.file.host
-    }
-
     fn target(&self) -> String {
         self.name.clone()
     }
@@ -347,10 +339,6 @@ impl Lines {
 }
 
 impl Spec for Lines {
-    fn host(&self) -> &Host {
-        &self.file.host
-    }
-
     fn target(&self) -> String {
         format!("{}: {}", self.file.path, self.begin)
     }

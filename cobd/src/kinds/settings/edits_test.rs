@@ -3,18 +3,18 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::tests::{content, host, moved, setting, there_and_back};
+use super::super::tests::{content, host, moved, setting, spec_in, there_and_back};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
 use crate::kinds::testing::{Bench, reason};
 
 fn line(root: &Path, keys: &str) -> Box<dyn Spec> {
-    Setting::read(&LineSetting, &content(root, &format!(r#""path":"/etc/conf",{keys}"#)), "n1/x").expect("good")
+    spec_in(&LineSetting, &content(root, &format!(r#""path":"/etc/conf",{keys}"#)), "n1/x").expect("good")
 }
 
 fn block(root: &Path, keys: &str) -> Box<dyn Spec> {
-    Setting::read(&BlockSetting, &content(root, &format!(r#""path":"/etc/conf",{keys}"#)), "n1/x").expect("good")
+    spec_in(&BlockSetting, &content(root, &format!(r#""path":"/etc/conf",{keys}"#)), "n1/x").expect("good")
 }
 
 #[tokio::test]

@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
-use crate::kinds::native::Host;
+use super::{Entry, Spec};
 
 /// The content of `motd`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -24,6 +23,12 @@ pub struct Motd {
 impl Motd {
     /// The file that a login shows.
     pub const FILE: &'static str = "/etc/motd";
+
+    /// The text of the file.
+    #[must_use]
+    pub fn file_text(&self) -> String {
+        format!("{}\n", self.text.trim_end())
+    }
 }
 
 impl Content for Motd {
@@ -44,30 +49,7 @@ impl Content for Motd {
 }
 
 /// The back end `motd`.
-#[derive(Debug)]
-pub(super) struct MotdSetting;
-
-/// The desired file.
-#[derive(Debug)]
-struct MotdFile {
-    host: Host,
-    text: String,
-}
-
-impl Setting for MotdSetting {
-    type Content = Motd;
-
-    fn spec(&self, content: Motd, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(MotdFile { host, text: format!("{}\n", content.text.trim_end()) }))
-    }
-}
-
-impl Spec for MotdFile {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<Motd> {
     fn target(&self) -> String {
         Motd::FILE.to_owned()
     }
@@ -77,11 +59,11 @@ impl Spec for MotdFile {
     }
 
     fn wanted(&self) -> Value {
-        json!(self.text)
+        json!(self.content.file_text())
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        self.host.write(Motd::FILE, &self.text, 0o644)
+        self.host.write(Motd::FILE, &self.content.file_text(), 0o644)
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
@@ -94,7 +76,7 @@ impl Spec for MotdFile {
 
 #[cfg(test)]
 mod tests {
-    use cob_kinds::{Entry, Place};
+    use cob_kinds::Place;
 
     use super::super::tests::{content, host};
     use super::*;
@@ -114,7 +96,7 @@ mod tests {
 
     #[test]
     fn cobgen_finds_faults_and_owners() {
-        let entry = Entry::of::<Motd>();
+        let entry = cob_kinds::Entry::of::<Motd>();
         assert_eq!(entry.schema().expect("a schema")["required"], json!(["text"]));
         let faults = entry.check(&json!({"text": " ", "root": "srv"})).expect("of the right form");
         let places: Vec<_> = faults.iter().map(|fault| fault.place.clone()).collect();

@@ -3,33 +3,20 @@
 //! The program `git` runs only in new folders. Users may write the configuration of the checkout, which names programs
 //! that `git` would run; therefore checks compare files with the record of the checkout instead.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use cob_kinds::GitCheckout;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tree::{NEW_RECORD, RECORD, Rules, Tree};
-use super::{Setting, Spec, ignored, place};
+use super::{Entry, Spec, ignored, place};
 use crate::durable::{self, Sync};
-use crate::kinds::native::{Host, NOTE, has_program, run_bounded};
+use crate::kinds::native::{NOTE, has_program, run_bounded};
 
 /// The commit of the last checkout.
 const COMMIT: &str = "commit.json";
-
-/// The back end `git-checkout`.
-#[derive(Debug)]
-pub(super) struct GitCheckoutSetting;
-
-/// The desired checkout.
-#[derive(Debug)]
-struct Checkout {
-    host: Host,
-    content: GitCheckout,
-    own: Option<PathBuf>,
-}
 
 /// The commit that a branch or tag had.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,31 +27,15 @@ struct Known {
     commit: String,
 }
 
-impl Setting for GitCheckoutSetting {
-    type Content = GitCheckout;
-
-    fn spec(&self, content: GitCheckout, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        Ok(Box::new(Checkout { host: Host::below(content.root.as_deref())?, content, own: None }))
-    }
-
-    fn notes(&self) -> &'static [&'static str] {
-        &[NOTE, RECORD, NEW_RECORD, COMMIT]
-    }
-}
-
-impl Checkout {
-    fn own(&self) -> Result<&Path, String> {
-        self.own.as_deref().ok_or_else(|| "it has no own folder".to_owned())
-    }
-
+impl Entry<GitCheckout> {
     fn tree(&self) -> Result<Tree, String> {
         let place = place::real(&self.host, &self.content.path)?;
-        Ok(Tree { place, own: self.own()?.to_owned(), rules: Rules { owner: false, git: true } })
+        Ok(Tree { place, own: self.own.to_owned(), rules: Rules { owner: false, git: true } })
     }
 
     /// The origin of the folder, if the commit is known.
     fn source(&self) -> Option<String> {
-        let text = std::fs::read(self.own.as_ref()?.join(COMMIT)).ok()?;
+        let text = std::fs::read(self.own.join(COMMIT)).ok()?;
         let known: Known = serde_json::from_slice(&text).ok()?;
         let wanted = (&self.content.repo, &self.content.reference, self.content.submodules);
         ((&known.repo, &known.reference, known.submodules) == wanted).then(|| self.source_of(&known.commit))
@@ -94,7 +65,7 @@ impl Checkout {
             true => place::text(&place::real(&self.host, &content.repo)?)?.to_owned(),
             false => content.repo.clone(),
         };
-        ignored::prepare(self.own()?)?;
+        ignored::prepare(&self.own)?;
         let git = |arguments: &[&str]| self.git(folder, arguments);
         git(&["init", "--quiet", "--template="])?;
         git(&["remote", "add", "origin", &repo])?;
@@ -124,24 +95,20 @@ impl Checkout {
             submodules: content.submodules,
             commit: commit.clone(),
         };
-        let (own, bytes) = (self.own()?, serde_json::to_vec(&known).expect("plain data"));
+        let (own, bytes) = (&self.own, serde_json::to_vec(&known).expect("plain data"));
         durable::write_file(own, COMMIT, 0o600, &bytes, Sync::Now)
             .map_err(|error| format!("{}: {error}", own.join(COMMIT).display()))?;
         Ok(self.source_of(&commit))
     }
 }
 
-impl Spec for Checkout {
-    fn host(&self) -> &Host {
-        &self.host
+impl Spec for Entry<GitCheckout> {
+    fn notes() -> &'static [&'static str] {
+        &[NOTE, RECORD, NEW_RECORD, COMMIT]
     }
 
     fn target(&self) -> String {
         self.content.path.clone()
-    }
-
-    fn take_turns_at(&mut self, own: &Path, _longest: Duration) {
-        self.own = Some(own.to_owned());
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -156,7 +123,7 @@ impl Spec for Checkout {
 
     fn before(&self) -> Result<Option<Value>, String> {
         // The folder is ours already.
-        if self.own()?.join(NOTE).exists() { Ok(None) } else { self.tree()?.before().map(Some) }
+        if self.own.join(NOTE).exists() { Ok(None) } else { self.tree()?.before().map(Some) }
     }
 
     fn wanted(&self) -> Value {
@@ -182,8 +149,8 @@ impl Spec for Checkout {
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         self.tree()?.restore(before)?;
-        ignored::clear(self.own()?)?;
-        place::remove_all(&self.own()?.join(COMMIT))
+        ignored::clear(&self.own)?;
+        place::remove_all(&self.own.join(COMMIT))
     }
 }
 

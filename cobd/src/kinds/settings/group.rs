@@ -4,28 +4,9 @@ use cob_kinds::Group;
 use serde_json::{Value, json};
 
 use super::accounts::{TURN, groups, remove_traces_of_group, run};
-use super::{Setting, Spec};
-use crate::kinds::native::Host;
+use super::{Entry, Spec};
 
-/// The back end `group`.
-#[derive(Debug)]
-pub(super) struct GroupSetting;
-
-#[derive(Debug)]
-struct Entry {
-    host: Host,
-    content: Group,
-}
-
-impl Setting for GroupSetting {
-    type Content = Group;
-
-    fn spec(&self, content: Group, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, content }))
-    }
-}
-
-impl Entry {
+impl Entry<Group> {
     fn run(&self, program: &str, options: &[(&str, Option<u32>)], flag: Option<&str>) -> Result<(), String> {
         let mut arguments: Vec<String> = flag.into_iter().map(str::to_owned).collect();
         for (option, number) in options {
@@ -40,11 +21,7 @@ impl Entry {
     }
 }
 
-impl Spec for Entry {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<Group> {
     fn target(&self) -> String {
         self.content.name.clone()
     }

@@ -10,7 +10,7 @@ use cob_kinds::HostEntry;
 use cob_types::CobId;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
+use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
 const FILE: &str = HostEntry::FILE;
@@ -24,7 +24,7 @@ const MARK: &str = "# cob ";
 pub(super) struct HostEntrySetting;
 
 #[derive(Debug)]
-struct Entry {
+struct NameLine {
     host: Host,
     address: IpAddr,
     names: Vec<String>,
@@ -35,15 +35,15 @@ struct Entry {
 impl Setting for HostEntrySetting {
     type Content = HostEntry;
 
-    fn spec(&self, content: HostEntry, cob: &str) -> Result<Box<dyn Spec>, String> {
+    fn spec(&self, Entry { content, host, cob, .. }: Entry<HostEntry>) -> Result<Box<dyn Spec>, String> {
         let address = content.ip().ok_or_else(|| format!("content: {:?} is not an address", content.address))?;
         let mark = format!("{MARK}{cob}");
         let line = format!("{address} {} {mark}", content.names.join(" "));
-        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, address, names: content.names, line, mark }))
+        Ok(Box::new(NameLine { host, address, names: content.names, line, mark }))
     }
 }
 
-impl Entry {
+impl NameLine {
     fn is_ours(&self, line: &str) -> bool {
         line.trim_end().ends_with(&self.mark) && !line.trim_start().starts_with('#')
     }
@@ -87,11 +87,7 @@ fn is_same_sort(one: IpAddr, other: IpAddr) -> bool {
     (is_of_4(one) && is_of_4(other)) || (one.is_ipv6() && other.is_ipv6())
 }
 
-impl Spec for Entry {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for NameLine {
     fn target(&self) -> String {
         FILE.to_owned()
     }
@@ -161,6 +157,7 @@ impl Spec for Entry {
 mod tests {
     use std::fs;
 
+    use super::super::tests::spec_in;
     use super::*;
 
     #[test]
@@ -169,7 +166,7 @@ mod tests {
         let file = root.path().join("etc/hosts");
         fs::create_dir(root.path().join("etc")).expect("made");
         let content = format!(r#"{{"root":{:?},"address":"10.0.0.1","names":["db"]}}"#, root.path());
-        let spec = HostEntrySetting.read(&content, "n1/db").expect("good");
+        let spec = spec_in(&HostEntrySetting, &content, "n1/db").expect("good");
         for theirs in [
             b"10.0.0.9 db # b\xFCro\n".as_slice(),
             b"127.0.0.1 localhost\r\n10.0.0.9 db\r\n",

@@ -7,7 +7,7 @@ use std::fs;
 use cob_kinds::Hostname;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
+use super::{Entry, Setting, Spec};
 use crate::kinds::native::Host;
 
 const FILE: &str = Hostname::FILE;
@@ -29,10 +29,8 @@ struct Name {
 impl Setting for HostnameSetting {
     type Content = Hostname;
 
-    fn spec(&self, content: Hostname, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
-        let live = host.root().is_none();
-        Ok(Box::new(Name { host, name: content.name, live }))
+    fn spec(&self, Entry { content, host, .. }: Entry<Hostname>) -> Result<Box<dyn Spec>, String> {
+        Ok(Box::new(Name { live: host.root().is_none(), host, name: content.name }))
     }
 }
 
@@ -57,10 +55,6 @@ fn name_in(text: &str) -> Option<&str> {
 }
 
 impl Spec for Name {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         FILE.to_owned()
     }

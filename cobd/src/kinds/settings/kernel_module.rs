@@ -10,7 +10,7 @@ use std::process::Command;
 use cob_kinds::KernelModule;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec, conf};
+use super::{Entry, Setting, Spec, conf};
 use crate::kinds::native::{Host, run_bounded};
 
 /// The back end `kernel-module`.
@@ -33,8 +33,7 @@ struct Module {
 impl Setting for KernelModuleSetting {
     type Content = KernelModule;
 
-    fn spec(&self, content: KernelModule, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
+    fn spec(&self, Entry { content, host, .. }: Entry<KernelModule>) -> Result<Box<dyn Spec>, String> {
         let live = host.root().is_none();
         Ok(Box::new(Module { host, content, modprobe: "modprobe".into(), rmmod: "rmmod".into(), live }))
     }
@@ -127,10 +126,6 @@ impl Module {
 }
 
 impl Spec for Module {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         format!("{}{}", self.content.kernel_name(), if self.content.persist { " with its files" } else { "" })
     }
@@ -214,6 +209,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
+    use super::super::tests::spec_in;
     use super::*;
     use crate::kinds::native::Native;
 
@@ -320,7 +316,7 @@ mod tests {
             let error = Native::accept(&KernelModuleSetting, &format!("{{{keys}}}")).expect_err(keys);
             assert!(error.contains(word), "{keys}: {error}");
         }
-        let text = |text: &str| Setting::read(&KernelModuleSetting, text, "").expect("good").wanted().to_string();
+        let text = |text: &str| spec_in(&KernelModuleSetting, text, "").expect("good").wanted().to_string();
         assert!(text(r#"{"name":"a","root":"/x","options":{"b":true,"c":-1}}"#).contains("options a b=Y c=-1"));
     }
 }

@@ -50,14 +50,16 @@ mod user;
 #[cfg(test)]
 mod web_test;
 
-use self::setting::{Setting, Spec};
+use cob_kinds::{Absent, Alternative, AptSource, GitCheckout, Group, SwapFile, Timezone, User};
+
+use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
 
 /// All these kinds.
 pub(super) const ALL: &[&dyn Native] = &[
-    &absent::AbsentSetting,
-    &alternative::AlternativeSetting,
-    &apt_source::AptSourceSetting,
+    &Plain::<Absent>::KIND,
+    &Plain::<Alternative>::KIND,
+    &Plain::<AptSource>::KIND,
     &archive::ArchiveSetting,
     &attributes::AttributesSetting,
     &authorized_key::AuthorizedKeySetting,
@@ -67,15 +69,15 @@ pub(super) const ALL: &[&dyn Native] = &[
     &edits::BlockSetting,
     &edits::LineSetting,
     #[cfg(test)]
-    &example_test::MotdSetting,
-    &git_checkout::GitCheckoutSetting,
-    &group::GroupSetting,
+    &Plain::<example_test::Motd>::KIND,
+    &Plain::<GitCheckout>::KIND,
+    &Plain::<Group>::KIND,
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
-    &swap_file::SwapFileSetting,
+    &Plain::<SwapFile>::KIND,
     &sysctl::SysctlSetting,
-    &timezone::TimezoneSetting,
-    &user::UserSetting,
+    &Plain::<Timezone>::KIND,
+    &Plain::<User>::KIND,
 ];

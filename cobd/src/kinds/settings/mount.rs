@@ -17,7 +17,7 @@ use super::kernel_log::KernelLog;
 use super::mounted::{self, Mounted};
 use super::refused;
 use super::remount::{self, Changed};
-use super::{Setting, Spec};
+use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
 
 pub(super) const FSTAB: &str = "/etc/fstab";
@@ -45,16 +45,16 @@ struct Place {
     kind: String,
     options: Vec<String>,
     pass: u8,
-    /// The own folder, beside which the lock of the table is, and the longest wait for it. The lock is not held while
-    /// mounting, which may take any time.
-    turns: Option<(PathBuf, Duration)>,
+    own: PathBuf,
+    /// The longest wait for the lock of the table. The lock is not held while mounting, which may take any time.
+    longest: Duration,
 }
 
 impl Setting for MountSetting {
     type Content = Mount;
 
-    fn spec(&self, content: Mount, cob: &str) -> Result<Box<dyn Spec>, String> {
-        let (host, path) = (Host::below(content.root.as_deref())?, content.mount_point().to_owned());
+    fn spec(&self, Entry { content, host, cob, own, longest }: Entry<Mount>) -> Result<Box<dyn Spec>, String> {
+        let path = content.mount_point().to_owned();
         let Mount { mut kind, mut options, source, pass, .. } = content;
         if kind == "bind" {
             kind = "none".to_owned();
@@ -63,7 +63,7 @@ impl Setting for MountSetting {
         if options.is_empty() {
             options.push("defaults".to_owned());
         }
-        Ok(Box::new(Place { host, cob: cob.to_owned(), path, source, kind, options, pass, turns: None }))
+        Ok(Box::new(Place { host, cob, path, source, kind, options, pass, own, longest }))
     }
 }
 
@@ -119,9 +119,8 @@ impl Place {
 
     /// Replaces the lines about this path, and marks ours. `open`: the last line of the table had no line end.
     fn set_lines(&self, ours: bool, new: &[String], open: bool) -> Result<(), String> {
-        let turns = self.turns.as_ref();
-        let _turn = turns.map(|(own, longest)| Turn::wait(own, TURN, *longest)).transpose()?;
-        let unread = turns.map(|(own, _)| own.join(UNREAD)).filter(|_| self.has_systemd());
+        let _turn = Turn::wait(&self.own, TURN, self.longest)?;
+        let unread = self.has_systemd().then(|| self.own.join(UNREAD));
         let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
         let change = |text: &str| Some(self.with_lines(text, ours, new, open)).filter(|changed| changed != text);
         // Also true if an earlier attempt was killed in between.
@@ -395,20 +394,12 @@ fn is_of_others(error: io::ErrorKind) -> bool {
 }
 
 impl Spec for Place {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         format!("{} from {} ({})", self.path, self.source, self.kind)
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
         Some((FSTAB, TURN))
-    }
-
-    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
-        self.turns = Some((own.to_owned(), longest));
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -418,7 +409,7 @@ impl Spec for Place {
             let hidden = (hidden > 0).then(|| json!(format!("hidden by what was mounted on {cover} later")));
             found["mounted"] = self.live()?.or(hidden).unwrap_or(Value::Null);
         }
-        if self.turns.as_ref().is_some_and(|(own, _)| own.join(UNREAD).exists()) {
+        if self.own.join(UNREAD).exists() {
             found["systemd"] = json!(format!("has not read {FSTAB} again"));
         }
         Ok(Some(found))
@@ -532,6 +523,7 @@ impl Spec for Place {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::spec_in;
     use super::*;
 
     #[test]
@@ -550,7 +542,7 @@ mod tests {
             (r#""noatime","relatime""#, json!(["noatime"])),
         ] {
             let content = format!(r#"{{"path":"/srv/x","source":"s","type":"tmpfs","options":[{options}]}}"#);
-            let spec = MountSetting.read(&content, "n1/x").expect("good");
+            let spec = spec_in(&MountSetting, &content, "n1/x").expect("good");
             assert_eq!(spec.wanted()["mounted"]["flags"], flags, "{options}");
         }
     }
@@ -569,7 +561,8 @@ mod tests {
             kind: "nfs".to_owned(),
             options: vec![option.to_owned(), "ro".to_owned()],
             pass: 0,
-            turns: None,
+            own: PathBuf::new(),
+            longest: Duration::ZERO,
         };
         let awaited = place("x-systemd.automount");
         assert_eq!(awaited.live().expect("seen"), Some(awaited.live_wanted()));

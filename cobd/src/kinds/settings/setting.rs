@@ -15,7 +15,8 @@
 //! because the note is written first and deleted last, and a look decides which work is left.
 
 use std::fmt;
-use std::path::Path;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cob_kinds::Content;
@@ -35,15 +36,7 @@ pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Why the content names no property, as text.
-    fn spec(&self, content: Self::Content, cob: &str) -> Result<Box<dyn Spec>, String>;
-
-    /// The same for a text.
-    ///
-    /// # Errors
-    /// The fault of the text.
-    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Spec>, String> {
-        self.spec(cob_kinds::parse(content)?, cob)
-    }
+    fn spec(&self, entry: Entry<Self::Content>) -> Result<Box<dyn Spec>, String>;
 
     /// The files in a change object's own folder that record the original state.
     fn notes(&self) -> &'static [&'static str] {
@@ -51,10 +44,70 @@ pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
     }
 }
 
+/// A content with its change object and its host.
+#[derive(Debug)]
+pub(in crate::kinds) struct Entry<C> {
+    pub(super) content: C,
+    /// The host, or the root folder that becomes a host.
+    pub(super) host: Host,
+    /// The id of the change object.
+    pub(super) cob: String,
+    /// The change object's own folder, beside which file locks are.
+    pub(super) own: PathBuf,
+    /// The longest wait for a file lock.
+    pub(super) longest: Duration,
+}
+
+/// The key that all settings have.
+#[derive(Deserialize)]
+struct Rooted {
+    root: Option<PathBuf>,
+}
+
+impl<C: Content> Entry<C> {
+    /// Reads the content. `own` is empty, if nothing is looked at.
+    ///
+    /// # Errors
+    /// The fault of the text.
+    pub(super) fn read(text: &str, cob: &str, own: &Path, longest: Duration) -> Result<Self, String> {
+        let (content, Rooted { root }) = (cob_kinds::parse(text)?, cob_kinds::parse(text)?);
+        let host = Host::below(root.as_deref())?;
+        Ok(Self { content, host, cob: cob.to_owned(), own: own.to_owned(), longest })
+    }
+}
+
+/// A kind whose content needs no further reading.
+#[derive(Debug)]
+pub(super) struct Plain<C>(PhantomData<fn() -> C>);
+
+impl<C> Plain<C> {
+    pub(super) const KIND: Self = Self(PhantomData);
+}
+
+impl<C: Content + fmt::Debug> Setting for Plain<C>
+where
+    Entry<C>: Spec + 'static,
+{
+    type Content = C;
+
+    fn spec(&self, entry: Entry<C>) -> Result<Box<dyn Spec>, String> {
+        Ok(Box::new(entry))
+    }
+
+    fn notes(&self) -> &'static [&'static str] {
+        <Entry<C> as Spec>::notes()
+    }
+}
+
 /// The specification of a setting, read from a content.
 pub(in crate::kinds) trait Spec {
-    /// The host, or the root folder that becomes a host.
-    fn host(&self) -> &Host;
+    /// The same as [`Setting::notes`], for kinds that are [`Plain`].
+    fn notes() -> &'static [&'static str]
+    where
+        Self: Sized,
+    {
+        &[NOTE]
+    }
 
     /// The name of the property, unique within the kind.
     fn target(&self) -> String;
@@ -74,17 +127,13 @@ pub(in crate::kinds) trait Spec {
     ///
     /// # Errors
     /// The reason as text, with the file.
-    fn clear_killed(&self, own: &Path) -> Result<(), String> {
-        let Some((file, turn)) = self.shared().filter(|(file, _)| self.host().is_half_edited(file)) else {
+    fn clear_killed(&self, host: &Host, own: &Path) -> Result<(), String> {
+        let Some((file, turn)) = self.shared().filter(|(file, _)| host.is_half_edited(file)) else {
             return Ok(());
         };
         // The holder of the lock is editing.
-        Turn::take(own, turn).map_or(Ok(()), |_turn| self.host().clear_edit(file))
+        Turn::take(own, turn).map_or(Ok(()), |_turn| host.clear_edit(file))
     }
-
-    /// Sets the own folder, beside which file locks are, and the longest wait for a lock. Needed by kinds that take a
-    /// lock in the middle of a transition.
-    fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
 
     /// The present state, limited to the properties in the content. `None`: absent. `before` is the noted original
     /// state: a property made here may be half-done, an existing property is as its owners left it.
@@ -142,25 +191,27 @@ impl<S: Setting> Native for S {
     }
 
     fn accept(&self, content: &str) -> Result<(), String> {
-        self.spec(cob_kinds::read(content)?, "").map(|_| ())
+        cob_kinds::read::<S::Content>(content)?;
+        self.spec(Entry::read(content, "", Path::new(""), Duration::ZERO)?).map(|_| ())
     }
 
     fn check(&self, call: &Call) -> Result<Found, String> {
-        let spec = spec_of(self, &call.content, call)?;
+        let property = Property::read(self, &call.content, call)?;
+        let spec = property.spec.as_ref();
         if !call.observed {
-            spec.clear_killed(&call.own)?;
+            spec.clear_killed(&property.host, &call.own)?;
         }
         let Some(note) = note::read::<Note>(&call.own)? else {
-            return if call.observed { seen(self, spec.as_ref(), call) } else { Ok(Found::state("absent")) };
+            return if call.observed { seen(self, spec, call) } else { Ok(Found::state("absent")) };
         };
-        let noted = self.read(&note.content, &call.cob)?;
-        if !is_one_thing(noted.as_ref(), spec.as_ref()) {
-            let (wanted, noted) = (named(spec.as_ref()), named(noted.as_ref()));
+        let noted = Property::read(self, &note.content, call)?;
+        if !noted.is(&property) {
+            let (wanted, noted) = (property.name(), noted.name());
             return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
         }
         let (found, wanted) = (spec.look(note.before.as_ref())?, spec.wanted());
         let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
-        let wrong: Vec<String> = differs.into_iter().chain(of_use(self, spec.as_ref(), call).err()).collect();
+        let wrong: Vec<String> = differs.into_iter().chain(of_use(self, spec, call).err()).collect();
         Ok(match wrong.is_empty() {
             true => Found::state("present"),
             false => Found::differing("outdated", wrong.join("; ")),
@@ -177,24 +228,44 @@ impl<S: Setting> Native for S {
 }
 
 fn moved(setting: &impl Setting, call: &Call, hop: &TransitionAttempt) -> Result<(), String> {
-    let spec = spec_of(setting, &call.content, call)?;
+    let property = Property::read(setting, &call.content, call)?;
+    let spec = property.spec.as_ref();
     // A hanging mount from an unreachable server must not delay unrelated transitions.
     let _turn = spec.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
     match hop.to.as_str() {
         "present" => {
-            of_use(setting, spec.as_ref(), call)?;
-            present(setting, spec.as_ref(), call)
+            of_use(setting, spec, call)?;
+            present(setting, &property, call)
         }
-        "absent" => undo(setting, spec.as_ref(), call),
+        "absent" => undo(setting, &property, call),
         other => Err(format!("it has no transition to {other}")),
     }
 }
 
-/// The specification in a content, with its own folder for file locks.
-fn spec_of(setting: &impl Setting, content: &str, call: &Call) -> Result<Box<dyn Spec>, String> {
-    let mut spec = setting.read(content, &call.cob)?;
-    spec.take_turns_at(&call.own, longest(call));
-    Ok(spec)
+/// A specification and its host.
+struct Property {
+    host: Host,
+    spec: Box<dyn Spec>,
+}
+
+impl Property {
+    fn read(setting: &impl Setting, content: &str, call: &Call) -> Result<Self, String> {
+        let entry = Entry::read(content, &call.cob, &call.own, longest(call))?;
+        Ok(Self { host: entry.host.clone(), spec: setting.spec(entry)? })
+    }
+
+    /// Whether both are about the same property.
+    fn is(&self, other: &Self) -> bool {
+        (&self.host, self.spec.target()) == (&other.host, other.spec.target())
+    }
+
+    /// Its name for people.
+    fn name(&self) -> String {
+        match self.host.root() {
+            Some(root) => format!("{} below {}", self.spec.target(), root.display()),
+            None => self.spec.target(),
+        }
+    }
 }
 
 /// The longest wait for others.
@@ -220,27 +291,15 @@ fn seen(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<Found, S
     })
 }
 
-/// Whether both are about the same property.
-fn is_one_thing(one: &dyn Spec, other: &dyn Spec) -> bool {
-    (one.host(), one.target()) == (other.host(), other.target())
-}
-
-/// The name of the property for people.
-fn named(spec: &dyn Spec) -> String {
-    match spec.host().root() {
-        Some(root) => format!("{} below {}", spec.target(), root.display()),
-        None => spec.target(),
-    }
-}
-
-fn present(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), String> {
+fn present(setting: &impl Setting, property: &Property, call: &Call) -> Result<(), String> {
+    let spec = property.spec.as_ref();
     let note = note::read::<Note>(&call.own)?;
     let is_about_this = match &note {
-        Some(note) => is_one_thing(setting.read(&note.content, &call.cob)?.as_ref(), spec),
+        Some(note) => Property::read(setting, &note.content, call)?.is(property),
         None => true,
     };
     if !is_about_this {
-        undo(setting, spec, call)?;
+        undo(setting, property, call)?;
     }
     let before = match note.filter(|_| is_about_this) {
         None => Some(spec.before()?),
@@ -290,11 +349,11 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
     }
 }
 
-fn undo(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), String> {
+fn undo(setting: &impl Setting, property: &Property, call: &Call) -> Result<(), String> {
     let Some(note) = note::read::<Note>(&call.own)? else { return Ok(()) };
-    let noted = spec_of(setting, &note.content, call)?;
+    let noted = Property::read(setting, &note.content, call)?;
     // A content that changes only the removal needs no transition, and leaves the note as it was.
-    let spec = if is_one_thing(noted.as_ref(), spec) { spec } else { noted.as_ref() };
-    spec.restore(note.before.as_ref())?;
+    let property = if noted.is(property) { property } else { &noted };
+    property.spec.restore(note.before.as_ref())?;
     note::delete(&call.own)
 }

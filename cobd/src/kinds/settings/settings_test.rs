@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cob_types::Kind;
 
@@ -10,7 +11,7 @@ use crate::kinds::contract::tests::holds;
 use crate::kinds::testing::{Bench, cob_id, reason};
 use crate::kinds::{Context, Outcome};
 
-use super::Spec;
+use super::{Entry, Setting, Spec};
 
 /// A folder with these files.
 pub(super) fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -21,6 +22,11 @@ pub(super) fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
         fs::write(path, text).expect("written");
     }
     folder
+}
+
+/// The specification in a content.
+pub(super) fn spec_in(setting: &impl Setting, content: &str, cob: &str) -> Result<Box<dyn Spec>, String> {
+    setting.spec(Entry::read(content, cob, Path::new(""), Duration::ZERO)?)
 }
 
 pub(super) fn setting(backend: &str) -> Kind {

@@ -8,53 +8,22 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use cob_kinds::SwapFile;
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::{Value, json};
 
 use super::mount::{FSTAB, MARK, SYSTEMD, TURN, UNREAD};
-use super::{Setting, Spec, mounted, place};
+use super::{Entry, Spec, mounted, place};
 use crate::durable;
-use crate::kinds::native::{Host, NOTE, Turn, has_program, insert_line, inspect, lines, run_bounded};
+use crate::kinds::native::{NOTE, Turn, has_program, insert_line, inspect, lines, run_bounded};
 
 /// The mode of the file: it may contain memory of every program.
 const MODE: u32 = 0o600;
 
-/// The back end `swap-file`.
-#[derive(Debug)]
-pub(super) struct SwapFileSetting;
-
-/// The desired file.
-#[derive(Debug)]
-struct Swap {
-    host: Host,
-    cob: String,
-    content: SwapFile,
-    /// The own folder, and the longest wait for the lock of the table.
-    own: Option<(PathBuf, Duration)>,
-}
-
-impl Setting for SwapFileSetting {
-    type Content = SwapFile;
-
-    fn spec(&self, content: SwapFile, cob: &str) -> Result<Box<dyn Spec>, String> {
-        Ok(Box::new(Swap { host: Host::below(content.root.as_deref())?, cob: cob.to_owned(), content, own: None }))
-    }
-
-    fn notes(&self) -> &'static [&'static str] {
-        &[NOTE, UNREAD]
-    }
-}
-
-impl Swap {
+impl Entry<SwapFile> {
     fn real(&self) -> Result<PathBuf, String> {
         place::real(&self.host, &self.content.path)
-    }
-
-    fn own(&self) -> Result<&(PathBuf, Duration), String> {
-        self.own.as_ref().ok_or_else(|| "it has no own folder".to_owned())
     }
 
     fn is_live(&self) -> bool {
@@ -95,9 +64,8 @@ impl Swap {
 
     /// Replaces the lines about the file. systemd reads the table only at a daemon-reload.
     fn set_table(&self, line: Option<&str>) -> Result<(), String> {
-        let (own, longest) = self.own()?;
-        let _turn = Turn::wait(own, TURN, *longest)?;
-        let unread = own.join(UNREAD);
+        let _turn = Turn::wait(&self.own, TURN, self.longest)?;
+        let unread = self.own.join(UNREAD);
         let failed = |error: io::Error| format!("{}: {error}", unread.display());
         fs::write(&unread, "").map_err(failed)?;
         let mark = format!("{MARK} {}", self.cob);
@@ -153,17 +121,13 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     run_bounded(Command::new(program).env("LC_ALL", "C.UTF-8").args(arguments), b"")?.ok().map(|_| ())
 }
 
-impl Spec for Swap {
-    fn host(&self) -> &Host {
-        &self.host
+impl Spec for Entry<SwapFile> {
+    fn notes() -> &'static [&'static str] {
+        &[NOTE, UNREAD]
     }
 
     fn target(&self) -> String {
         self.content.path.clone()
-    }
-
-    fn take_turns_at(&mut self, own: &Path, longest: Duration) {
-        self.own = Some((own.to_owned(), longest));
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
@@ -187,7 +151,7 @@ impl Spec for Swap {
                 found["priority"] = json!(priority);
             }
         }
-        if self.own()?.0.join(UNREAD).exists() {
+        if self.own.join(UNREAD).exists() {
             found["unfinished"] = json!(true);
         }
         Ok(Some(found))
@@ -196,7 +160,7 @@ impl Spec for Swap {
     fn before(&self) -> Result<Option<Value>, String> {
         let path = self.real()?;
         // The file is ours already.
-        if self.own()?.0.join(NOTE).exists() {
+        if self.own.join(NOTE).exists() {
             return Ok(None);
         }
         if inspect(&path)?.is_some() || !self.table_lines()?.is_empty() {

@@ -10,7 +10,7 @@ use cob_kinds::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec, conf, parameter};
+use super::{Entry, Setting, Spec, conf, parameter};
 use crate::kinds::native::Host;
 
 /// The back end `sysctl`.
@@ -32,9 +32,9 @@ struct Parameter {
 impl Setting for SysctlSetting {
     type Content = Sysctl;
 
-    fn spec(&self, content: Sysctl, _cob: &str) -> Result<Box<dyn Spec>, String> {
+    fn spec(&self, Entry { content, host, .. }: Entry<Sysctl>) -> Result<Box<dyn Spec>, String> {
         let value = content.value.text("value", None).map_err(|(what, _)| format!("content: {what}"))?;
-        let (file, host) = (content.file(), Host::below(content.root.as_deref())?);
+        let file = content.file();
         let Sysctl { key, persist, .. } = content;
         Ok(Box::new(Parameter { live: host.root().is_none(), host, file, key, value: plain(&value), persist }))
     }
@@ -144,10 +144,6 @@ fn is_refusal(error: &io::Error) -> bool {
 }
 
 impl Spec for Parameter {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         if self.persist { format!("{} with its file", self.key) } else { self.key.clone() }
     }
@@ -238,6 +234,7 @@ impl Spec for Parameter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::spec_in;
     use super::*;
 
     fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -385,7 +382,7 @@ mod tests {
         let host = host(&[("kernel/pid_max", "9\n")]);
         let proc = || fs::read_to_string(host.path().join("proc/sys/kernel/pid_max")).expect("read");
         let content = |more: &str| format!(r#"{{"root":{:?},"key":"kernel.pid_max","value":10{more}}}"#, host.path());
-        let read = |text: &str| Setting::read(&SysctlSetting, text, "").expect("good");
+        let read = |text: &str| spec_in(&SysctlSetting, text, "").expect("good");
         let spec = read(&content(""));
         let before = spec.before().expect("seen");
         spec.apply(before.as_ref()).expect("applied");

@@ -7,36 +7,17 @@ use std::path::Path;
 use cob_kinds::Timezone;
 use serde_json::{Value, json};
 
-use super::{Setting, Spec};
-use crate::kinds::native::Host;
+use super::{Entry, Spec};
 
 const LINK: &str = Timezone::LINK;
 const FILE: &str = Timezone::FILE;
 /// The first bytes of a file of a zone.
 const MAGIC: &[u8] = b"TZif";
 
-/// The back end `timezone`.
-#[derive(Debug)]
-pub(super) struct TimezoneSetting;
-
-#[derive(Debug)]
-struct Zone {
-    host: Host,
-    zone: String,
-}
-
-impl Setting for TimezoneSetting {
-    type Content = Timezone;
-
-    fn spec(&self, content: Timezone, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        Ok(Box::new(Zone { host: Host::below(content.root.as_deref())?, zone: content.zone }))
-    }
-}
-
-impl Zone {
+impl Entry<Timezone> {
     /// The target of the link.
-    fn target(&self) -> String {
-        format!("{}/{}", Timezone::ZONES, self.zone)
+    fn zone_file(&self) -> String {
+        format!("{}/{}", Timezone::ZONES, self.content.zone)
     }
 
     fn link(&self) -> Result<Option<Value>, String> {
@@ -69,11 +50,7 @@ fn is_zone(path: &Path) -> bool {
     read.is_ok() && begin == MAGIC
 }
 
-impl Spec for Zone {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<Timezone> {
     fn target(&self) -> String {
         LINK.to_owned()
     }
@@ -85,10 +62,10 @@ impl Spec for Zone {
     fn seen(&self) -> Result<Option<Value>, String> {
         let (mut found, wanted) = (self.look(None)?, self.wanted());
         if let Some(found) = &mut found {
-            if found[LINK]["link"].as_str().and_then(zone_of) == Some(&self.zone) {
+            if found[LINK]["link"].as_str().and_then(zone_of) == Some(&self.content.zone) {
                 found[LINK] = wanted[LINK].clone();
             }
-            if found[FILE].as_str().is_some_and(|text| text.trim() == self.zone) {
+            if found[FILE].as_str().is_some_and(|text| text.trim() == self.content.zone) {
                 found[FILE] = wanted[FILE].clone();
             }
         }
@@ -97,25 +74,25 @@ impl Spec for Zone {
 
     fn wanted(&self) -> Value {
         let has_file = self.host.inspect(FILE).is_ok_and(|meta| meta.is_some());
-        json!({ LINK: { "link": Zone::target(self) }, FILE: has_file.then(|| format!("{}\n", self.zone)) })
+        json!({ LINK: { "link": self.zone_file() }, FILE: has_file.then(|| format!("{}\n", self.content.zone)) })
     }
 
     fn of_use(&self) -> Result<(), String> {
-        let target = Zone::target(self);
+        let target = self.zone_file();
         if is_zone(&self.host.path(&target)) {
             return Ok(());
         }
         Err(format!(
             "the host has no time zone {}: {target} is not the file of a zone; correct the name, or install the package \
              tzdata (for old names on Debian: tzdata-legacy)",
-            self.zone
+            self.content.zone
         ))
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        self.host.link(LINK, &Zone::target(self))?;
+        self.host.link(LINK, &self.zone_file())?;
         match self.host.inspect(FILE)? {
-            Some(_) => self.host.write(FILE, &format!("{}\n", self.zone), 0o644),
+            Some(_) => self.host.write(FILE, &format!("{}\n", self.content.zone), 0o644),
             None => Ok(()),
         }
     }
@@ -139,10 +116,11 @@ impl Spec for Zone {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::tests::{content, host, moved, read, setting};
+    use super::super::tests::{content, host, moved, read, setting, spec_in};
     use super::*;
     use crate::kinds::contract::Case;
     use crate::kinds::contract::tests::holds;
+    use crate::kinds::settings::Plain;
     use crate::kinds::testing::{Bench, reason};
 
     /// A host with three zones, and these files.
@@ -171,7 +149,7 @@ mod tests {
             }
             let is = || (fs::read_link(&path).ok(), fs::read(&path).ok(), fs::read_to_string(&file).ok());
             let was = is();
-            let spec = Setting::read(&TimezoneSetting, &content(host.path(), r#""zone":"Europe/Berlin""#), "");
+            let spec = spec_in(&Plain::<Timezone>::KIND, &content(host.path(), r#""zone":"Europe/Berlin""#), "");
             let spec = spec.expect("good");
             let before = spec.before().expect("seen");
             for _ in 0..2 {

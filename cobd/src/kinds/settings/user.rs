@@ -12,31 +12,12 @@ use serde_json::{Map, Value, json};
 use super::accounts::{
     Account, TURN, account, groups, has_line, has_shadow, has_stale_lock, remove_traces_of_group, run,
 };
-use super::{Setting, Spec};
-use crate::kinds::native::Host;
+use super::{Entry, Spec};
 
 /// A key in the note: the account did not exist.
 const ABSENT: &str = "absent";
 
-/// The back end `user`.
-#[derive(Debug)]
-pub(super) struct UserSetting;
-
-#[derive(Debug)]
-struct Entry {
-    host: Host,
-    content: User,
-}
-
-impl Setting for UserSetting {
-    type Content = User;
-
-    fn spec(&self, content: User, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, content }))
-    }
-}
-
-impl Entry {
+impl Entry<User> {
     fn account(&self) -> Result<Option<Account>, String> {
         account(&self.host, &self.content.name)
     }
@@ -132,11 +113,7 @@ fn is_made_here(before: Option<&Value>) -> bool {
     before.is_some_and(|before| before.get(ABSENT).is_some())
 }
 
-impl Spec for Entry {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
+impl Spec for Entry<User> {
     fn target(&self) -> String {
         self.content.name.clone()
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cob_kinds::ConfigFormat;
 
-use super::super::tests::{self, content, host, moved, setting};
+use super::super::tests::{self, content, host, moved, setting, spec_in};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
@@ -13,7 +13,7 @@ use crate::kinds::testing::{Bench, reason};
 
 fn keys(root: &Path, format: &str, keys: &str) -> Box<dyn Spec> {
     let keys = format!(r#""path":"/etc/conf","format":"{format}",{keys}"#);
-    Setting::read(&ConfigKeysSetting, &content(root, &keys), "n1/x").expect("good")
+    spec_in(&ConfigKeysSetting, &content(root, &keys), "n1/x").expect("good")
 }
 
 fn there_and_back(root: &Path, spec: &dyn Spec, text: &str) -> [String; 2] {

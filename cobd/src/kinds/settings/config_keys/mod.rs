@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use self::sheet::{Format, Saved, is_same};
 use super::edits::TURN;
-use super::{Setting, Spec};
+use super::{Entry, Setting, Spec};
 use crate::kinds::native::Host;
 
 /// The mode of a new file.
@@ -69,8 +69,7 @@ struct NotedKey {
 impl Setting for ConfigKeysSetting {
     type Content = ConfigKeys;
 
-    fn spec(&self, content: ConfigKeys, _cob: &str) -> Result<Box<dyn Spec>, String> {
-        let host = Host::below(content.root.as_deref())?;
+    fn spec(&self, Entry { content, host, .. }: Entry<ConfigKeys>) -> Result<Box<dyn Spec>, String> {
         let set = content.set.into_iter().map(|(key, value)| (key, Some(value)));
         let mut keys = BTreeMap::new();
         for (key, wanted) in set.chain(content.absent.into_iter().map(|key| (key, None))) {
@@ -171,10 +170,6 @@ fn noted(before: Option<&Value>) -> Noted {
 }
 
 impl Spec for Keys {
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn target(&self) -> String {
         format!("{} ({:?})", self.path, self.format.0).to_lowercase()
     }
