@@ -136,6 +136,7 @@ impl AbsentObjects {
     }
 
     /// A repeat is scheduled.
+    #[cfg(feature = "explored")]
     pub(crate) fn repeats(&self) -> bool {
         self.repeat.is_scheduled()
     }

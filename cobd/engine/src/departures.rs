@@ -85,6 +85,7 @@ impl Departures {
         self.changed = true;
     }
 
+    #[cfg(feature = "explored")]
     pub(crate) fn owed(&self) -> impl Iterator<Item = (HostRef, &Owed)> {
         self.owed.iter().map(|(host, owed)| (*host, owed))
     }

@@ -29,6 +29,8 @@ use crate::timers::{Timer, Timers};
 
 mod absent;
 mod bounds;
+#[cfg(feature = "explored")]
+#[path = "../tests/explored/engine.rs"]
 mod canonical;
 mod departures;
 mod fenced;

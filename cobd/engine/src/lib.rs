@@ -21,6 +21,8 @@
 
 mod absent;
 mod bundle;
+#[cfg(feature = "explored")]
+#[path = "../tests/explored/form.rs"]
 pub mod canonical;
 mod departures;
 pub mod effect;

@@ -77,6 +77,7 @@ impl Objects {
     }
 
     /// The change object of each slot, and the free slots in the order of their reuse.
+    #[cfg(feature = "explored")]
     pub(crate) fn layout(&self) -> (impl Iterator<Item = Option<&Object>>, &[u32]) {
         (self.slots.iter().map(|slot| slot.object.as_ref()), &self.free)
     }

@@ -133,10 +133,12 @@ impl Peer {
         self.unheard
     }
 
+    #[cfg(feature = "explored")]
     pub(crate) fn is_acked(&self) -> bool {
         self.acked
     }
 
+    #[cfg(feature = "explored")]
     pub(crate) fn is_greeted(&self) -> bool {
         self.greeted
     }

@@ -15,13 +15,15 @@
 //! * [`budget`] tokens: taken before leaving, limited in number
 //! * [`durable`] restarts
 //! * [`status`] reports
-//! * [`canonical`], [`invariants`] for simulator and explorer
+//! * [`invariants`] for simulator and explorer
 //! * [`timers`] deadlines, repeats
 //! * [`failures`] failures
 
 mod activity;
 pub(crate) mod asking;
 pub(crate) mod budget;
+#[cfg(feature = "explored")]
+#[path = "../../tests/explored/object.rs"]
 pub(crate) mod canonical;
 pub(crate) mod decide;
 mod durable;
@@ -70,6 +72,7 @@ use failures::{Failures, Trouble};
 pub(crate) use lifecycle::Lifecycle;
 use livelock::LivelockGuard;
 use probe::ProbeState;
+#[cfg(feature = "explored")]
 pub(crate) use timers::has_waited_since;
 
 use cob_types::status::Stopped;

@@ -176,17 +176,20 @@ impl ProbeState {
     }
 
     /// The number of its pending probe, and whether it has returned.
+    #[cfg(feature = "explored")]
     pub(crate) fn awaited(&self) -> Option<(Number, bool)> {
         self.number.map(|n| (n, self.home))
     }
 
     /// The highest number seen of an initiator, unless it has expired.
+    #[cfg(feature = "explored")]
     pub(crate) fn seen_of(&self, initiator: CobRef, now: Time) -> Option<Number> {
         let at = self.seen.binary_search_by_key(&initiator, |s| s.0).ok()?;
         Some(self.seen[at].1).filter(|_| now < self.seen[at].2 + SEEN_FOR)
     }
 
     /// Whether its own probe is put off, and whether it has a turn independent of the others.
+    #[cfg(feature = "explored")]
     pub(crate) fn turns(&self) -> [bool; 2] {
         [self.put_off, self.first]
     }

@@ -11,10 +11,13 @@ use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::{Bundle, CobId, GenerationNumber, Need, Number, StateName};
 
-use crate::canonical::Form;
 use crate::event::CheckOutcome;
 use crate::record::{Body, Note, Record};
 use crate::sim::switching::Bundles;
+
+#[cfg(feature = "explored")]
+#[path = "../../tests/explored/reality.rs"]
+mod canonical;
 
 /// The change objects of all hosts.
 #[derive(Debug, Clone, Default)]
@@ -141,32 +144,6 @@ impl Reality {
             self.overdrawn(cob, by);
         }
     }
-
-    /// Adds all data that decides the future.
-    pub fn canonical(&self, form: &mut Form<'_>) {
-        for thing in &self.things {
-            form.state(&thing.state);
-            form.fingerprint(thing.content);
-            match &thing.running {
-                None => form.word(0),
-                Some(running) => {
-                    let relies_on = running.relies_on();
-                    form.word(1 + relies_on.len() as u64);
-                    form.state(&running.to);
-                    form.fingerprint(running.content);
-                    relies_on.into_iter().for_each(|other| form.word(other as u64));
-                }
-            }
-            form.some_state(thing.kept_from.as_ref());
-            form.word(thing.promised_as_left.len() as u64);
-            for (by, state) in &thing.promised_as_left {
-                form.cob(by);
-                form.state(state);
-            }
-            form.flags(&[thing.disturbed.is_some(), thing.beyond.is_some()]);
-        }
-    }
-
     /// Notes a grant: of the real state, or of the state that is as good.
     fn granted(&mut self, asked: &CobId, by: &CobId, state: &StateName) {
         let Some(thing) = self.find(asked) else { return };
