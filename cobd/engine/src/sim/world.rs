@@ -26,6 +26,9 @@ use crate::time::{Span, Time};
 
 mod churn;
 mod network;
+#[cfg(feature = "scripted")]
+#[path = "../../tests/scripted/world.rs"]
+mod scripted;
 mod verdict;
 
 pub(super) struct Host {
@@ -257,51 +260,10 @@ impl World {
         }
     }
 
-    /// Changes the real state of a change object behind the engines' backs, and tells its daemon to check.
-    pub fn drift(&mut self, cob: &CobId, state: &StateName) {
-        let Some(thing) = self.reality.find(cob) else { return };
-        self.line(|_| format!("drift {cob} {state}"));
-        let thing = &mut self.reality.things[thing];
-        thing.state = state.clone();
-        let host = thing.host;
-        self.event(host, Event::CheckWanted(cob.clone()));
-    }
-
-    /// Gives an operator's order to a host.
-    pub fn order(&mut self, host: &HostName, order: Order) {
-        if let Order::Fence(lost) = &order
-            && let Some(lost) = self.host_ix.get(lost).copied()
-            && self.script.loses_power(lost)
-        {
-            self.reality.forget_promises_of(lost);
-        }
-        if let Some(host) = self.host_ix.get(host).copied() {
-            self.event(host, Event::Order(order));
-        }
-    }
-
-    /// The engine of a host, while its daemon is up.
-    #[must_use]
-    pub fn engine(&self, host: &HostName) -> Option<&Engine> {
-        self.hosts[*self.host_ix.get(host)?].engine.as_ref()
-    }
-
     /// Virtual time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
-    }
-
-    /// The trace, a line per event, if requested.
-    #[must_use]
-    pub fn trace(&self) -> &str {
-        &self.trace
-    }
-
-    /// The counts so far.
-    #[must_use]
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
     }
 
     /// Runs from a first generation until all have converged and every planned crash has happened, or until a limit or
@@ -318,32 +280,6 @@ impl World {
                 break;
             }
             self.happen_at(at, what);
-        }
-        self.conclude()
-    }
-
-    /// Every host with a generation or an order has converged, and no crash is to come.
-    #[must_use]
-    pub fn has_come_to_rest(&self) -> bool {
-        self.crashes_pending == 0
-            && self.hosts.iter().all(|h| match &h.engine {
-                Some(engine) => h.bundles.is_empty() || engine.is_converged(),
-                None => false,
-            })
-            && self.reality.things.iter().all(|t| t.running.is_none())
-    }
-
-    /// Runs until the queue holds only timers beyond `quiet`.
-    pub fn run_until_quiet(&mut self, quiet: Span) -> Outcome {
-        while let Some((at, what)) = self.queue.peek() {
-            let only_timer = matches!(what, Incident::Tick { .. });
-            if only_timer && at > self.now + quiet {
-                break;
-            }
-            if !self.outcome.violations.is_empty() || self.outcome.events >= self.config.max_events {
-                break;
-            }
-            self.step();
         }
         self.conclude()
     }
