@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod askers;
+pub mod calendar;
 pub mod canonical;
 pub mod check_round;
 pub mod cob;

@@ -2,6 +2,8 @@
 //!
 //! A file of `/etc/cron.d` with a schedule that cron can't read does not run, and only cron's own log shows it.
 
+use crate::calendar;
+
 /// The words for a whole schedule.
 pub const WORDS: [&str; 8] =
     ["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
@@ -178,21 +180,11 @@ impl Times {
     }
 
     fn has_day(&self, day: u64) -> bool {
-        let (month, of_month) = month_and_day(day);
+        let (_, month, of_month) = calendar::date(day.cast_signed());
         // 1970-01-01 was a Thursday.
         let (by_month, by_week) = (self.has(2, of_month), self.has(4, (day + 4) % 7));
         self.has(3, month) && if self.either { by_month || by_week } else { by_month && by_week }
     }
-}
-
-/// Of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`).
-fn month_and_day(day: u64) -> (u64, u64) {
-    let of_era = (day + 719_468) % 146_097;
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    (if month < 10 { month + 3 } else { month - 9 }, of_month)
 }
 
 /// Only digits, without a sign.

@@ -1,18 +1,11 @@
 //! Times in a readable form.
 
+use cob_types::calendar;
+
 /// `2026-11-21 03:24:07 UTC`, from seconds since 1970-01-01 UTC.
 pub(crate) fn utc(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01 of the Gregorian calendar, which repeats every 400 years; years start in March, so that the
-    // leap day is the last day.
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year + era * 400 + later;
+    let (year, month, day) = calendar::date(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cob_kinds::is_unmanaged;
-use cob_types::StateName;
 use cob_types::maintenance::{HostWindows, in_words};
 use cob_types::status::{
     CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, InvalidGrant, InvalidGrantCause, MadeTransition, Phase,
@@ -15,6 +14,7 @@ use cob_types::status::{
 };
 use cob_types::words::join;
 pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, span};
+use cob_types::{StateName, calendar};
 
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;
@@ -62,22 +62,9 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
 #[must_use]
 pub fn utc(ns: u64) -> String {
     let (days, ms) = (ns / 86_400_000_000_000, ns / 1_000_000 % 86_400_000);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = calendar::date(days.cast_signed());
     let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
     format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}.{:03}Z", ms % 1000)
-}
-
-/// The date of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`, for later days: years begin in March,
-/// so that the leap day is the last of a year).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, day)
 }
 
 /// A line of text that is safe to show: control characters are escaped, and long text is cut.
