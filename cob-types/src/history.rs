@@ -1,7 +1,6 @@
 //! An entry of the history: time, event, change object, result.
 //!
-//! Programs read the [event](HistoryEntry::happened); the text of an entry is only for people. Daemons before the field
-//! `facts` wrote the facts only into the text: [`Facts::of_text`] is the only place that reads it.
+//! Programs read the [event](HistoryEntry::happened) and the [facts](Facts); the text of an entry is only for people.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,7 +45,7 @@ pub struct HistoryEntry {
     /// When the daemon learned of it, by the host's clock, if later: actions end by themselves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub heard_ns: Option<u64>,
-    /// The facts of the detail, for programs; absent from older daemons, and if the detail has no facts.
+    /// The facts of the detail, for programs; absent if the detail has no facts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub facts: Option<Facts>,
 }
@@ -153,9 +152,10 @@ impl HistoryEntry {
     /// The event, with the facts that programs use.
     #[must_use]
     pub fn happened(&self) -> HistoryEvent<'_> {
-        // Most events have no facts: their texts are not read.
-        let generation = || self.read().generation;
-        let lock = |event, cob| HistoryEvent::Lock(event, cob, self.read().other);
+        let facts = self.facts.as_ref();
+        let generation = || facts?.generation;
+        let other = facts.and_then(|facts| facts.other.as_ref()).map_or("", CobId::as_str);
+        let lock = |event, cob| HistoryEvent::Lock(event, cob, other);
         match (self.event.as_str(), &self.cob) {
             ("daemon", None) => HistoryEvent::Daemon,
             ("prepare", None) => HistoryEvent::Prepare(generation()),
@@ -164,12 +164,11 @@ impl HistoryEntry {
             ("go", None) => HistoryEvent::Go(generation()),
             ("return", None) => HistoryEvent::Return(generation()),
             ("withdraw", None) => {
-                let Read { generation, ordered, .. } = self.read();
-                HistoryEvent::Withdraw { from: generation, ordered }
+                HistoryEvent::Withdraw { from: generation(), ordered: facts.is_some_and(|facts| facts.ordered) }
             }
             ("activate", None) => HistoryEvent::Activate,
             ("settled", None) => HistoryEvent::Settled(generation()),
-            ("only", None) => HistoryEvent::Only { everywhere: self.read().everywhere },
+            ("only", None) => HistoryEvent::Only { everywhere: facts.is_some_and(|facts| facts.everywhere) },
             ("cancel", None) => HistoryEvent::Cancel(generation()),
             ("unhold", None) => HistoryEvent::Unhold,
             ("pause", None) => HistoryEvent::Pause,
@@ -195,51 +194,6 @@ impl HistoryEntry {
     /// The operator of an order.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
-        self.read().by
-    }
-
-    /// The facts of the entry, from the text if an older daemon wrote it.
-    fn read(&self) -> Read<'_> {
-        let Some(facts) = &self.facts else { return Facts::of_text(&self.event, &self.detail) };
-        Read {
-            generation: facts.generation,
-            by: facts.by.as_deref(),
-            other: facts.other.as_ref().map_or("", CobId::as_str),
-            ordered: facts.ordered,
-            everywhere: facts.everywhere,
-        }
-    }
-}
-
-/// Borrowed [`Facts`].
-#[derive(Debug, Clone, Copy)]
-struct Read<'t> {
-    generation: Option<GenerationNumber>,
-    by: Option<&'t str>,
-    other: &'t str,
-    ordered: bool,
-    everywhere: bool,
-}
-
-impl Facts {
-    /// Reads the facts in the detail of an older daemon: `to generation 8, by ann`, `from generation 8 to 7`,
-    /// `generation 8, back to 7: ordered by ann`, `for everybody`, `n2/app@up|on`, `to n2/app (1.7)`.
-    fn of_text<'t>(event: &str, detail: &'t str) -> Read<'t> {
-        let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().map(GenerationNumber);
-        let target = if event == "return" { detail.split_once(" to ") } else { detail.split_once("generation ") };
-        let why = detail.split_once(": ").and_then(|(_, why)| why.strip_prefix("ordered"));
-        let name = match event {
-            "grant" => detail.strip_prefix("to ").unwrap_or_default(),
-            "returned" => detail.strip_prefix("by ").unwrap_or_default(),
-            "request" => detail.rsplit_once('@').map_or(detail, |(of, _)| of),
-            _ => detail,
-        };
-        Read {
-            generation: target.and_then(|(_, rest)| number(rest)),
-            by: detail.strip_prefix("by ").or_else(|| detail.split_once(", by ").map(|(_, by)| by)),
-            other: name.split_once(" (").map_or(name, |(name, _)| name),
-            ordered: why.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ','])),
-            everywhere: detail.starts_with("for everybody"),
-        }
+        self.facts.as_ref()?.by.as_deref()
     }
 }

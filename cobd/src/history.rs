@@ -296,6 +296,10 @@ fn locks(locks: &[cob_engine::record::LockRecord]) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../cob-types/tests/support/facts.rs"]
+mod facts;
+
+#[cfg(test)]
 mod tests {
     use cob_engine::Time;
     use cob_engine::switch::Withdrawal;
@@ -303,6 +307,7 @@ mod tests {
     use cob_types::command_run::{RunEnd, RunExit, RunId};
     use serde::Serialize;
 
+    use super::facts::with_facts;
     use super::*;
 
     fn shown(record: &Record) -> Vec<(String, String)> {
@@ -399,10 +404,10 @@ mod tests {
             let by = by.filter(|_| ordered);
             let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by: by.clone() };
             let entry = entry(&host, 1, &record).remove(0);
-            let older = HistoryEntry { facts: None, ..entry.clone() };
-            assert!(entry.facts.is_some() && entry.happened() == older.happened(), "{entry:?}");
+            let told = with_facts(entry.clone());
+            assert!(entry.facts.is_some() && entry.happened() == told.happened(), "{entry:?}");
             if ordered {
-                assert_eq!((entry.author(), older.author()), (by.as_deref(), by.as_deref()), "{entry:?}");
+                assert_eq!((entry.author(), told.author()), (by.as_deref(), by.as_deref()), "{entry:?}");
             }
         }
     }

@@ -439,13 +439,11 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     files.filter(|link| !link.is_empty() && !link.contains("://") && !link.contains(' '))
 }
 
-/// Texts of other programs that our programs read, with the program; and texts of earlier versions of COB, which had no
-/// typed field.
-const FOREIGN: [(&str, &str); 25] = [
+/// Texts of other programs that our programs read, with the program.
+const FOREIGN: [(&str, &str); 23] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
-    ("unknown field", "serde_json, in refusals of cobd without `code`"),
     ("could not acquire lock", "sled"),
     ("no packages found", "dpkg-query"),
     ("Device or resource busy", "dpkg"),
@@ -466,7 +464,6 @@ const FOREIGN: [(&str, &str); 25] = [
     ("nesting limit", "the YAML parser"),
     ("recursion limit", "the YAML parser"),
     ("unknown anchor", "the YAML parser"),
-    ("for everybody", "cobd without `facts`"),
 ];
 
 /// The text in which a line of code searches for a sentence: a literal with two words or more.

@@ -1,8 +1,12 @@
 //! Outcomes of short histories.
 
 use super::*;
-use crate::history::HistoryEntry;
+use crate::history::{Facts, HistoryEntry};
 use crate::id::StateName;
+
+#[path = "../../tests/support/facts.rs"]
+mod facts;
+use facts::with_facts;
 
 fn name(text: &str) -> HostName {
     HostName::new(text).expect("a name")
@@ -21,7 +25,7 @@ fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
         let state = |name: &str| StateName::new(name).expect("a state");
         let (from, to) = hop.map(|(from, to)| (state(from), state(to))).unzip();
         let detail = if hop.is_some() { String::new() } else { detail };
-        HistoryEntry {
+        with_facts(HistoryEntry {
             ts_ns,
             host: name("n1"),
             seq: ts_ns,
@@ -36,7 +40,7 @@ fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
             detail,
             heard_ns: None,
             facts: None,
-        }
+        })
     };
     lines.iter().map(entry).collect()
 }

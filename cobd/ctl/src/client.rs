@@ -187,9 +187,7 @@ impl AskError {
 
     /// Whether a daemon may have refused a field that its version does not know.
     pub(crate) fn is_misfit(&self) -> bool {
-        let AskError::Refused { status, error, code, .. } = self else { return false };
-        // A daemon without codes passes the parser's error on.
-        code.map_or_else(|| *status == 400 && error.contains("unknown field"), |code| code == RefusalCode::Misfit)
+        matches!(self, AskError::Refused { code: Some(RefusalCode::Misfit), .. })
     }
 
     /// Whether a daemon says that the named object does not exist.

@@ -1,8 +1,12 @@
 //! Builders of values for tests.
 
-use cob_types::history::HistoryEntry;
+use cob_types::history::{Facts, HistoryEntry};
 use cob_types::status::{ActionStatus, ClusterStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
+
+#[path = "../../../cob-types/tests/support/facts.rs"]
+mod facts;
+pub(crate) use facts::with_facts;
 
 /// The time on every host's clock: 1000 s.
 pub(crate) const NOW: u64 = 1_000_000_000_000;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_engine::sim::{Config, Initial, World};
+use cob_types::history::{Facts, HistoryEntry};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName};
 use serde_json::json;
 
@@ -14,6 +15,10 @@ use cob_forecast::plan::{SwitchPlan, Why};
 use cob_forecast::progress::{Made, Progress};
 use cob_forecast::{Asked, Durations, Forecasted, Sides, Source, forecast, show};
 use cob_forecast::{Side, switch_order};
+
+#[path = "../../../cob-types/tests/support/facts.rs"]
+mod facts;
+use facts::with_facts;
 
 fn generation(sketch: &Sketch, number: u64) -> Generation {
     let (number, parent) = (GenerationNumber(number), GenerationNumber(number - 1));
@@ -98,7 +103,7 @@ fn who_waits_for_many_waits_for_the_slowest_of_them() {
     for n in 0..9 {
         let go = told(&plan, n, "go", 0, None);
         let detail = "to generation 1, by ann".to_owned();
-        progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, detail, ..go });
+        progress.take(&plan, &with_facts(HistoryEntry { cob: None, detail, ..go }));
     }
     for (at, (ms, event)) in (0..=9).flat_map(|at| [(at, (0, "start")), (at, (2500, "end"))]) {
         let ms = if at == 9 { ms + 2500 } else { ms };
@@ -180,7 +185,7 @@ fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
             let (generation, detail) = (GenerationNumber(generation), format!("to generation {to}, by ann"));
             let go = told(&plan, at, "go", 0, None);
             assert_eq!(go.host.as_str(), host);
-            progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, generation, detail, ..go });
+            progress.take(&plan, &with_facts(HistoryEntry { cob: None, generation, detail, ..go }));
         }
     }
     // The first change object acts before its host continues, all others after all hosts continued.
@@ -188,7 +193,7 @@ fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
         let generation = GenerationNumber(if at == 0 { 5 } else { 7 });
         for (event, ms) in [("start", 0), ("end", 100)] {
             let entry = told(&plan, at, event, at as u64 * 100 + ms, (event == "end").then_some(true));
-            progress.take(&plan, &cob_types::history::HistoryEntry { generation, ..entry });
+            progress.take(&plan, &HistoryEntry { generation, ..entry });
         }
     }
     let made = |progress: &Progress| {
@@ -198,7 +203,7 @@ fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
     // The first transition of the second leg may still come.
     assert_eq!(made(&progress), (7, 6, 0, 0));
     let settled = told(&plan, 0, "settled", 800, None);
-    let settled = cob_types::history::HistoryEntry { cob: None, generation: GenerationNumber(7), ..settled };
+    let settled = HistoryEntry { cob: None, generation: GenerationNumber(7), ..settled };
     progress.take(&plan, &settled);
     assert_eq!(made(&progress), (7, 7, 0, 0));
     assert_eq!(progress.stands(&plan, 0).end_us, 700_000);
@@ -532,9 +537,9 @@ fn the_plan_of_the_shop_in_all_forms() {
     insta::assert_snapshot!("json", serde_json::to_string_pretty(&plan).expect("JSON"));
 }
 
-fn told(plan: &SwitchPlan, at: usize, event: &str, ms: u64, ok: Option<bool>) -> cob_types::history::HistoryEntry {
+fn told(plan: &SwitchPlan, at: usize, event: &str, ms: u64, ok: Option<bool>) -> HistoryEntry {
     let step = &plan.transitions[at];
-    cob_types::history::HistoryEntry {
+    HistoryEntry {
         ts_ns: (10_000 + ms) * 1_000_000,
         host: step.cob.host(),
         seq: 0,
@@ -556,7 +561,7 @@ fn goes(plan: &SwitchPlan, progress: &mut Progress, hosts: &[&str]) {
     for host in hosts {
         let go = told(plan, 0, "go", 0, None);
         let (host, detail) = (HostName::new(host).expect("a name"), format!("to generation {}, by ann", plan.to));
-        progress.take(plan, &cob_types::history::HistoryEntry { cob: None, host, detail, generation: plan.from, ..go });
+        progress.take(plan, &with_facts(HistoryEntry { cob: None, host, detail, generation: plan.from, ..go }));
     }
 }
 
@@ -584,7 +589,7 @@ fn what_was_given_up_and_what_waits_for_it_is_not_forecast() {
     assert_eq!((stands.running, stands.stuck), (1, 0));
     // Or the host rolls back: its later events do not count, even for the failed transition.
     let back = told(&plan, 1, "return", 1000, None);
-    progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, ..back });
+    progress.take(&plan, &HistoryEntry { cob: None, ..back });
     progress.take(&plan, &told(&plan, 1, "start", 1100, None));
     progress.take(&plan, &told(&plan, 1, "end", 1200, Some(false)));
     progress.take(&plan, &told(&plan, 1, "end", 1300, Some(true)));
@@ -603,7 +608,7 @@ fn hosts_that_came_from_elsewhere_are_named() {
     let go = told(&plan, 0, "go", 0, None);
     let (host, detail) = (HostName::new("n3").expect("a name"), "to generation 2, by ann".to_owned());
     let generation = GenerationNumber(7);
-    progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, host, detail, generation, ..go });
+    progress.take(&plan, &with_facts(HistoryEntry { cob: None, host, detail, generation, ..go }));
     assert_eq!(progress.stands(&plan, 0).elsewhere, [GenerationNumber(7)].into());
 }
 
@@ -637,7 +642,7 @@ fn the_rest_is_forecast_anew_as_it_goes() {
     assert_eq!(progress.stands(&plan, 13_000 * 1_000_000).unplanned, 1);
     // A rollback makes transitions that are also in the plan.
     let back = told(&plan, 4, "return", 3300, None);
-    progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, ..back });
+    progress.take(&plan, &HistoryEntry { cob: None, ..back });
     progress.take(&plan, &told(&plan, 4, "start", 3400, None));
     progress.take(&plan, &told(&plan, 4, "end", 3500, Some(true)));
     let stands = progress.stands(&plan, 14_000 * 1_000_000);

@@ -227,7 +227,7 @@ fn longer(real: u64, planned: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{entry, id, state};
+    use crate::testing::{entry, id, state, with_facts};
 
     /// Two transitions, one after the other, of a second each.
     fn plan() -> Beside {
@@ -268,7 +268,11 @@ mod tests {
 
     fn go_on(beside: &mut Beside, host: &str, ms: u64) {
         let detail = "to generation 7".to_owned();
-        beside.take(&HistoryEntry { event: "go".to_owned(), detail, ..entry(host, 1, 1, BEGAN + ms * 1_000_000) });
+        beside.take(&with_facts(HistoryEntry {
+            event: "go".to_owned(),
+            detail,
+            ..entry(host, 1, 1, BEGAN + ms * 1_000_000)
+        }));
     }
 
     #[test]
@@ -415,7 +419,7 @@ mod tests {
                 let base = entry(host, 1, 1, BEGAN + ms * 1_000_000);
                 let under = |generation| HistoryEntry { generation: GenerationNumber(generation), ..base.clone() };
                 let detail = format!("to generation {to}, by ann");
-                beside.take(&HistoryEntry { event: "go".to_owned(), detail, ..under(from) });
+                beside.take(&with_facts(HistoryEntry { event: "go".to_owned(), detail, ..under(from) }));
                 beside.take(&HistoryEntry { event: "activate".to_owned(), ..under(to) });
             }
         };

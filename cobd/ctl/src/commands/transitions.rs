@@ -206,7 +206,7 @@ mod tests {
     use cob_forecast::Durations;
 
     use super::*;
-    use crate::testing::{entry, id, state};
+    use crate::testing::{entry, id, state, with_facts};
 
     /// The lines from a single history.
     fn lines(t: &mut Transitions) -> BTreeMap<String, Value> {
@@ -267,7 +267,7 @@ mod tests {
         let word = |t: &mut Transitions, cob: &str, event: &str, detail: &str, us: u64| {
             let base = entry(id(cob).host_str(), 1, 1, SECOND + us * 1000);
             let (event, detail) = (event.to_owned(), detail.to_owned());
-            t.take(HistoryEntry { cob: Some(id(cob)), event, detail, ..base });
+            t.take(with_facts(HistoryEntry { cob: Some(id(cob)), event, detail, ..base }));
         };
         for (round, took) in [(0, 900), (10_000, 1000), (20_000, 1400)] {
             word(&mut t, "n1/db", "grant", "to n2/app (1.6)", round);

@@ -378,7 +378,7 @@ impl PastCob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{entry, id, state};
+    use crate::testing::{entry, id, state, with_facts};
 
     fn told(seq: u64, at: u64, event: &str, cob: &str) -> HistoryEntry {
         let cob = (!cob.is_empty()).then(|| id(cob));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     fn life() -> Vec<HistoryEntry> {
-        let detail = |entry: HistoryEntry, text: &str| HistoryEntry { detail: text.to_owned(), ..entry };
+        let detail = |entry: HistoryEntry, text: &str| with_facts(HistoryEntry { detail: text.to_owned(), ..entry });
         let old = |entry: HistoryEntry| HistoryEntry { generation: GenerationNumber(0), ..entry };
         vec![
             old(told(1, 10, "daemon", "")),
@@ -445,8 +445,9 @@ mod tests {
 
     #[test]
     fn a_host_that_was_held_or_paused_is_told_as_such() {
-        let order =
-            |seq, ts_ns, event, detail: &str| HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") };
+        let order = |seq, ts_ns, event, detail: &str| {
+            with_facts(HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") })
+        };
         let all = [
             order(1, 10, "pause", ""),
             order(2, 20, "cancel", "the switch to generation 7 by \"ann\""),
@@ -477,7 +478,7 @@ mod tests {
     }
 
     fn asks(seq: u64, at: u64) -> HistoryEntry {
-        HistoryEntry { detail: "n2/app@up".to_owned(), ..told(seq, at, "request", "n1/db") }
+        with_facts(HistoryEntry { detail: "n2/app@up".to_owned(), ..told(seq, at, "request", "n1/db") })
     }
 
     fn waits(moment: u64, all: &[HistoryEntry]) -> bool {
@@ -486,7 +487,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_no_longer_is_not_waited_for() {
-        let holds = |seq, at| HistoryEntry { detail: "n2/app".to_owned(), ..told(seq, at, "hold", "n1/db") };
+        let holds =
+            |seq, at| with_facts(HistoryEntry { detail: "n2/app".to_owned(), ..told(seq, at, "hold", "n1/db") });
         assert!(waits(99, &asker(vec![])), "that is all that is known");
         for event in ["activate", "settled", "daemon"] {
             let all = asker(vec![told(3, 30, event, "")]);
@@ -512,8 +514,9 @@ mod tests {
 
     #[test]
     fn a_switch_that_stopped_is_told_as_such_until_it_is_tried_again() {
-        let order =
-            |seq, ts_ns, event, detail: &str| HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") };
+        let order = |seq, ts_ns, event, detail: &str| {
+            with_facts(HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") })
+        };
         let all = [
             order(1, 10, "return", "from generation 7 to 6"),
             order(2, 20, "stopped", "n1/db gave up"),

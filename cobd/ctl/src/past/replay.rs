@@ -236,13 +236,18 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{entry, id};
+    use crate::testing::{entry, id, with_facts};
 
     const S: u64 = 1_000_000_000;
 
     fn told(host: &str, seq: u64, at_s: u64, event: &str, cob: &str, detail: &str) -> HistoryEntry {
         let cob = (!cob.is_empty()).then(|| id(cob));
-        HistoryEntry { cob, event: event.to_owned(), detail: detail.to_owned(), ..entry(host, seq, seq, at_s * S) }
+        with_facts(HistoryEntry {
+            cob,
+            event: event.to_owned(),
+            detail: detail.to_owned(),
+            ..entry(host, seq, seq, at_s * S)
+        })
     }
 
     fn life() -> Vec<HistoryEntry> {

@@ -8,7 +8,7 @@ use cob_trust::SecretKey;
 use cob_trust::tls::{self, Admits, Identity};
 use cob_types::api::{Done, StatusOf, order};
 use cob_types::generation::{ManifestHost, Security};
-use cob_types::history::HistoryEntry;
+use cob_types::history::{Facts, HistoryEntry};
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName, codec};
@@ -20,6 +20,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+#[path = "../../../../cob-types/tests/support/facts.rs"]
+mod facts;
+pub(crate) use facts::with_facts;
 
 /// The time on every host's clock.
 pub(crate) const NOW: u64 = 1_000_000_000_000;
@@ -157,7 +161,7 @@ impl Inside {
                 let wanted = |e: &&HistoryEntry| e.seq >= since && (cob.is_none() || e.cob == cob);
                 let all = self.history.iter().filter(wanted);
                 let before = if newest { all.clone().count().saturating_sub(limit) } else { 0 };
-                drop(reply.send(all.skip(before).take(limit).cloned().map(Ok).collect()));
+                drop(reply.send(all.skip(before).take(limit).cloned().map(with_facts).map(Ok).collect()));
             }
             Ask::Outcome { reply, .. } => drop(reply.send(self.outcome.clone())),
             Ask::Output { reply, .. } => drop(reply.send(self.output.clone())),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::fake::{
-    Daemon, cobctl, cobctl_while, entry, failed, id, lock, name, publish, settled, state, until, waiting,
+    Daemon, cobctl, cobctl_while, entry, failed, id, lock, name, publish, settled, state, until, waiting, with_facts,
 };
 use cob_types::GenerationNumber;
 use cob_types::api::order;
@@ -119,16 +119,18 @@ async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() 
 async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two(folder.path()).await;
-    let tells = |ts_ns: u64, event: &str| HistoryEntry {
-        ts_ns,
-        generation: N6,
-        cob: None,
-        event: event.to_owned(),
-        from: None,
-        to: None,
-        attempt: None,
-        detail: "to generation 7, by ann".to_owned(),
-        ..entry("n2", ts_ns, ts_ns)
+    let tells = |ts_ns: u64, event: &str| {
+        with_facts(HistoryEntry {
+            ts_ns,
+            generation: N6,
+            cob: None,
+            event: event.to_owned(),
+            from: None,
+            to: None,
+            attempt: None,
+            detail: "to generation 7, by ann".to_owned(),
+            ..entry("n2", ts_ns, ts_ns)
+        })
     };
     n2.look().history = vec![tells(1, "go"), tells(2, "settled")];
     let mut outcome = of_host(&[tells(1, "go"), tells(4, "settled")]).remove(0);
