@@ -47,12 +47,7 @@ impl Daemon {
         // Each change object once: with the last of what was said of it.
         let cobs: BTreeMap<CobId, Option<CobId>> = cobs.into_iter().map(|one| (one.cob, one.with)).collect();
         if cobs.is_empty() {
-            self.refuse(
-                reply,
-                RefusalKind::Invalid,
-                "the order names no change object",
-                "name at least one change object",
-            );
+            self.refuse_empty(reply);
             return;
         }
         let stopped = self.engine.stopped();
@@ -90,15 +85,15 @@ impl Daemon {
         self.done(reply, news > 0, detail);
     }
 
+    fn refuse_empty(&mut self, reply: Reply) {
+        let (error, hint) = ("the order names no change object", "name at least one change object");
+        self.refuse(reply, RefusalKind::Invalid, error, hint);
+    }
+
     /// Starts all of these stopped change objects, or refuses the order.
     pub(super) fn start_again(&mut self, cobs: Vec<CobId>, who: &str, reply: Reply) {
         if cobs.is_empty() {
-            self.refuse(
-                reply,
-                RefusalKind::Invalid,
-                "the order names no change object",
-                "name at least one change object",
-            );
+            self.refuse_empty(reply);
             return;
         }
         let unknown = |cob: &&CobId| self.engine.stops(cob).is_none();

@@ -1,19 +1,18 @@
 //! The lock that excludes a second daemon from a folder.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Write as _};
+use std::fs::{self, File, TryLockError};
+use std::io::Read as _;
 use std::path::Path;
 
 use super::error::JournalError;
 
 /// An exclusive lock on a folder, held until it is dropped or the process ends in any way.
 ///
-/// The folder itself is locked: a file in it could be removed, and the next daemon would lock another file. The file
-/// names the holder, and excludes daemons of earlier versions, which lock only the file.
+/// The folder itself is locked: a file in it could be removed, and the next daemon would lock another file. A file in
+/// the folder names the holder.
 #[derive(Debug)]
 pub struct FolderLock {
     _folder: File,
-    _file: File,
 }
 
 impl FolderLock {
@@ -25,41 +24,23 @@ impl FolderLock {
         fs::create_dir_all(folder).map_err(JournalError::io(folder, "making the folder"))?;
         let path = folder.join("lock");
         let itself = File::open(folder).map_err(JournalError::io(folder, "opening the folder"))?;
-        if !try_lock(&itself, folder)? {
-            let holder = File::open(&path).ok().and_then(|file| holder(&file));
-            return Err(JournalError::InUse { folder: folder.to_owned(), holder });
+        match itself.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(JournalError::InUse { folder: folder.to_owned(), holder: holder(&path) });
+            }
+            Err(TryLockError::Error(source)) => return Err(JournalError::io(folder, "locking")(source)),
         }
-        // Not truncated: the content names the holder.
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(JournalError::io(&path, "opening the lock"))?;
-        if !try_lock(&file, &path)? {
-            return Err(JournalError::InUse { folder: folder.to_owned(), holder: holder(&file) });
-        }
-        file.set_len(0)
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
+        fs::write(&path, format!("{}\n", std::process::id()))
             .map_err(JournalError::io(&path, "writing the process id"))?;
-        Ok(Self { _folder: itself, _file: file })
-    }
-}
-
-/// Whether this process has the lock now.
-fn try_lock(file: &File, path: &Path) -> Result<bool, JournalError> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(source)) => Err(JournalError::io(path, "locking")(source)),
+        Ok(Self { _folder: itself })
     }
 }
 
 /// The recorded holder of the lock.
-fn holder(file: &File) -> Option<String> {
+fn holder(path: &Path) -> Option<String> {
     let mut text = String::new();
-    file.take(20).read_to_string(&mut text).ok()?;
+    File::open(path).ok()?.take(20).read_to_string(&mut text).ok()?;
     text.trim().parse::<u32>().ok().map(|pid| format!(" (process {pid})"))
 }
 
@@ -83,9 +64,5 @@ mod tests {
         }
         drop(first);
         FolderLock::take(folder.path()).expect("free again");
-        // A daemon of an earlier version locks only the file.
-        let file = File::options().write(true).open(folder.path().join("lock")).expect("opened");
-        file.try_lock().expect("free");
-        FolderLock::take(folder.path()).expect_err("taken");
     }
 }

@@ -1,6 +1,6 @@
 //! The contract between the daemon and a kind's back end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::future::Future;
@@ -354,11 +354,6 @@ pub(crate) fn file_name(cob: &CobId) -> String {
     let hash = canonical::fingerprint(&[name.as_bytes()]).to_string();
     // No id contains a `=`.
     format!("{}={hash}", &name[..LONGEST - hash.len() - 1])
-}
-
-/// The current [file name](file_name) and the name of earlier versions.
-pub(crate) fn file_names(cob: &CobId) -> BTreeSet<String> {
-    BTreeSet::from([file_name(cob), folder_name(cob)])
 }
 
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {

@@ -41,7 +41,7 @@ mod testing;
 mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Import, Outcome, Process, Tools, TransitionAttempt, Work};
-pub(crate) use backend::{file_name, file_names, make_folder};
+pub(crate) use backend::{file_name, make_folder};
 pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
 pub(crate) use file_tree::missing_store;
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};

@@ -23,9 +23,7 @@ use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
 use crate::durable::{self, Sync};
-use crate::kinds::backend::{
-    Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, file_name, file_names,
-};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, file_name};
 use crate::kinds::known::{KnownSecrets, Looking};
 use crate::kinds::queries::FilesQuery;
 use crate::run::{Opener, Sealed, now_ns};
@@ -511,17 +509,13 @@ impl Need {
 
     /// Deletes the patch after the difference has gone.
     fn forget_patch(&self) -> Result<(), FilesError> {
-        for name in file_names(&self.cob) {
-            let path = self.patches().join(format!("{name}.patch"));
-            match fs::remove_file(&path) {
-                // A name that is too long was never the name of a file.
-                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
-                    return Err(FilesError::Content(format!("{}: {error}", path.display())));
-                }
-                Ok(()) | Err(_) => {}
+        let path = self.patch_path();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(FilesError::Content(format!("{}: {error}", path.display())))
             }
+            Ok(()) | Err(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// The file with the patch of this change object.
