@@ -11,17 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use cob_engine::Time;
 use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_types::history::HistoryEntry;
-use cob_types::{HostName, Packed, codec};
+use cob_types::{HostName, codec};
 use tracing::warn;
 
 use crate::history;
-use crate::journal::index::{Index, IndexEntry, IndexError, Measured, Query};
+use crate::journal::index::{Index, IndexEntry, IndexError, Query};
 use crate::journal::{MAX_PAYLOAD, Past, What};
 
 /// The index is fed after this time without a record, or by an earlier query. Between the steps of a switch it is quiet
@@ -38,8 +37,8 @@ const ASIDE: usize = 1024;
 /// The most lists on their way to the thread.
 const LISTS: usize = 4;
 
-/// Records with their numbers and measurements.
-type List = Vec<(u64, Record, Option<Measured>)>;
+/// Records with their numbers.
+type List = Vec<(u64, Record)>;
 /// A part of the history; absent: there is no index.
 pub(super) type Answer = Option<Result<Vec<HistoryEntry>, IndexError>>;
 type Reply = Box<dyn FnOnce(Answer) + Send>;
@@ -71,10 +70,9 @@ struct IndexThread {
 
 enum Word {
     Feed(List),
-    /// The index reads the records up to this one from the journal; the bundle tells the kinds of their change objects.
+    /// The index reads the records up to this one from the journal.
     CatchUp {
         upto: u64,
-        bundle: Option<Arc<Packed>>,
         aside: VecDeque<(u64, Record)>,
     },
     Ask(Query, Reply),
@@ -112,7 +110,7 @@ impl Indexing {
     }
 
     /// Adds a record of the journal.
-    pub(super) fn add(&mut self, seq: u64, record: Record, bundle: Option<&Arc<Packed>>, now: Time) {
+    pub(super) fn add(&mut self, seq: u64, record: Record, now: Time) {
         if self.keeper.is_none() {
             return;
         }
@@ -120,8 +118,7 @@ impl Indexing {
         if self.behind.is_some() {
             self.put_aside(seq, record);
         } else {
-            let measured = measured(bundle.map(AsRef::as_ref), &record);
-            self.waiting.push((seq, record, measured));
+            self.waiting.push((seq, record));
             if self.waiting.len() >= LONG {
                 self.fall_behind();
             }
@@ -148,9 +145,9 @@ impl Indexing {
 
     /// Drops the waiting list: its records will be read from the journal.
     fn fall_behind(&mut self) {
-        let first = self.waiting.first().map(|(seq, _, _)| *seq);
+        let first = self.waiting.first().map(|(seq, _)| *seq);
         self.behind = self.behind.or(first);
-        for (seq, record, _) in std::mem::take(&mut self.waiting) {
+        for (seq, record) in std::mem::take(&mut self.waiting) {
             self.put_aside(seq, record);
         }
     }
@@ -167,7 +164,7 @@ impl Indexing {
 
     /// Feeds the waiting records, which must be committed: an index with more records than the journal is rejected. The
     /// index can be rebuilt, so its errors do not stop the daemon.
-    pub(super) fn feed(&mut self, bundle: Option<&Arc<Packed>>, now: Time) {
+    pub(super) fn feed(&mut self, now: Time) {
         self.due = Time::NEVER;
         let Some(keeper) = &self.keeper else { return };
         if keeper.feeding.load(Ordering::Relaxed) >= LISTS {
@@ -176,15 +173,12 @@ impl Indexing {
             self.due = if self.behind.is_some() { now + QUIET } else { Time::NEVER };
             return;
         }
-        self.hand_over(bundle);
+        self.hand_over();
     }
 
-    fn hand_over(&mut self, bundle: Option<&Arc<Packed>>) {
+    fn hand_over(&mut self) {
         let word = match self.behind.take() {
-            Some(_) => {
-                let aside = std::mem::take(&mut self.aside);
-                Word::CatchUp { upto: self.last, bundle: bundle.cloned(), aside }
-            }
+            Some(_) => Word::CatchUp { upto: self.last, aside: std::mem::take(&mut self.aside) },
             None if self.waiting.is_empty() => return,
             None => Word::Feed(std::mem::take(&mut self.waiting)),
         };
@@ -197,8 +191,8 @@ impl Indexing {
     }
 
     /// Queries committed records. The answer comes in another thread.
-    pub(super) fn history(&mut self, bundle: Option<&Arc<Packed>>, query: Query, reply: Reply) {
-        self.hand_over(bundle);
+    pub(super) fn history(&mut self, query: Query, reply: Reply) {
+        self.hand_over();
         self.due = Time::NEVER;
         match &self.keeper {
             None => reply(None),
@@ -216,7 +210,7 @@ impl Indexing {
     /// incarnation: a shutdown must be quick.
     pub(super) fn close(mut self, committed: bool) {
         if committed && self.behind.is_none() {
-            self.hand_over(None);
+            self.hand_over();
         }
         let Some(IndexThread { words, closing, thread, .. }) = self.keeper else { return };
         closing.store(true, Ordering::Relaxed);
@@ -250,12 +244,11 @@ impl Keeping {
         while let Ok(word) = told.recv() {
             match word {
                 Word::Feed(list) => {
-                    let upto = list.last().map_or(0, |(seq, ..)| *seq);
-                    let entries =
-                        list.into_iter().map(|(seq, record, measured)| entry(&self.host, seq, &record, measured));
+                    let upto = list.last().map_or(0, |(seq, _)| *seq);
+                    let entries = list.into_iter().map(|(seq, record)| entry(&self.host, seq, &record));
                     self.index.add(upto, entries);
                 }
-                Word::CatchUp { upto, bundle, aside } => self.catch_up(upto, bundle.as_deref(), aside),
+                Word::CatchUp { upto, aside } => self.catch_up(upto, aside),
                 // The answer may be lost if the asker has gone.
                 Word::Ask(query, reply) => {
                     reply(self.index.opened().map(|index| index.history(&query)));
@@ -269,7 +262,7 @@ impl Keeping {
         }
     }
 
-    fn catch_up(&mut self, upto: u64, bundle: Option<&Packed>, aside: VecDeque<(u64, Record)>) {
+    fn catch_up(&mut self, upto: u64, aside: VecDeque<(u64, Record)>) {
         self.index.open(upto);
         let Some(from) = self.index.opened().map(|index| index.upto() + 1).filter(|from| *from <= upto) else {
             return;
@@ -284,13 +277,12 @@ impl Keeping {
         let mut past = past.peekable();
         let first = past.peek().and_then(|entry| entry.as_ref().ok()).map_or(upto, |entry| entry.seq);
         let forgotten = aside.iter().take_while(|(seq, _)| *seq < first);
-        let forgotten: Vec<_> = forgotten.map(|(seq, record)| entry(&self.host, *seq, record, None)).collect();
+        let forgotten: Vec<_> = forgotten.map(|(seq, record)| entry(&self.host, *seq, record)).collect();
         // A snapshot adds no history.
         let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
         let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
             let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
-            let measured = measured(bundle, &record);
-            Some(self::entry(&self.host, entry.seq, &record, measured))
+            Some(self::entry(&self.host, entry.seq, &record))
         });
         self.index.add(upto, forgotten.into_iter().chain(entries));
     }
@@ -326,19 +318,8 @@ impl State {
     }
 }
 
-/// The duration of a transition, for forecasts.
-fn measured(bundle: Option<&Packed>, record: &Record) -> Option<Measured> {
-    let Body::Ended { cob, from, to, ok: Some(true), span, .. } = &record.body else { return None };
-    if span.0 == 0 || span.1 < span.0 {
-        return None;
-    }
-    let took = Duration::from_nanos(span.1 - span.0);
-    let kind = bundle?.kind_of(cob)?.clone();
-    Some(Measured { kind, cob: cob.clone(), from: from.clone(), to: to.clone(), took })
-}
-
-fn entry(host: &HostName, seq: u64, record: &Record, measured: Option<Measured>) -> IndexEntry {
-    IndexEntry { seq, history: history::entry(host, seq, record), measured }
+fn entry(host: &HostName, seq: u64, record: &Record) -> IndexEntry {
+    IndexEntry { seq, history: history::entry(host, seq, record) }
 }
 
 #[cfg(test)]
@@ -384,14 +365,14 @@ mod tests {
             for _ in 0..count {
                 let record = record(self.journal.last_seq() + 1);
                 let seq = self.journal.append(&codec::encode_packed(&record).expect("encodes")).expect("taken");
-                self.indexing.add(seq, record, None, Time(0));
+                self.indexing.add(seq, record, Time(0));
             }
             self.journal.commit().expect("committed");
         }
 
         fn told(&mut self) -> Vec<u64> {
             let (tell, told) = sync_channel(1);
-            self.indexing.history(None, ALL, Box::new(move |answer| tell.send(answer).expect("waited for")));
+            self.indexing.history(ALL, Box::new(move |answer| tell.send(answer).expect("waited for")));
             let told = told.recv().expect("answered").expect("an index").expect("answers");
             told.iter().map(|entry| entry.seq).collect()
         }
@@ -425,7 +406,7 @@ mod tests {
         let mut life = Life::begin(folder.path());
         life.add(3);
         assert_eq!(life.told(), [1, 2, 3]);
-        life.indexing.add(4, record(4), None, Time(0));
+        life.indexing.add(4, record(4), Time(0));
         life.indexing.close(false);
         drop(life.journal);
         assert_eq!(Index::known_beside(&folder.path().join("index"), 3).expect("no more than the journal"), 3);
@@ -459,7 +440,7 @@ mod tests {
             let returned = Record { body, ..record(1) };
             for _ in 0..2 * LONG {
                 let seq = life.journal.append(&codec::encode_packed(&returned).expect("encodes")).expect("taken");
-                life.indexing.add(seq, returned.clone(), None, Time(0));
+                life.indexing.add(seq, returned.clone(), Time(0));
             }
             let snapshot = Record { body: Body::Snapshot(Box::default()), ..record(1) };
             life.journal.rotate(&codec::encode_packed(&snapshot).expect("encodes")).expect("rotated");
@@ -472,7 +453,7 @@ mod tests {
             for body in [Body::Ordered(OrderRecord::Pause), Body::Activated(GenerationNumber(1))] {
                 let record = Record { body, by: Some("ops".to_owned()), ..record(1) };
                 let seq = life.journal.append(&codec::encode_packed(&record).expect("encodes")).expect("taken");
-                life.indexing.add(seq, record, None, Time(0));
+                life.indexing.add(seq, record, Time(0));
                 ordered.push(seq);
             }
         }
@@ -491,20 +472,20 @@ mod tests {
         let mut life = Life::begin(folder.path());
         life.indexing.keeper.as_ref().expect("opened").feeding.store(LISTS, Ordering::Relaxed);
         life.add(3);
-        life.indexing.feed(None, Time(0));
+        life.indexing.feed(Time(0));
         assert_eq!(life.indexing.behind, Some(1), "it is read from the journal later");
         assert!(life.indexing.due() > Time(0) && life.indexing.due() < Time::NEVER);
         life.indexing.keeper.as_ref().expect("opened").feeding.store(0, Ordering::Relaxed);
-        life.indexing.feed(None, Time(0));
+        life.indexing.feed(Time(0));
         assert_eq!(life.told(), [1, 2, 3]);
     }
 
     #[test]
     fn without_an_index_the_answer_is_that_there_is_none() {
         let mut indexing = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
-        indexing.add(1, record(1), None, Time(0));
+        indexing.add(1, record(1), Time(0));
         let (tell, told) = sync_channel(1);
-        indexing.history(None, ALL, Box::new(move |answer| tell.send(answer.is_none()).expect("waited for")));
+        indexing.history(ALL, Box::new(move |answer| tell.send(answer.is_none()).expect("waited for")));
         assert_eq!(told.recv(), Ok(true));
     }
 }

@@ -53,8 +53,7 @@ impl Daemon {
                     };
                     let _ = reply.send(entries);
                 };
-                let bundle = self.present.bundle();
-                self.book.history(bundle, query, told);
+                self.book.history(query, told);
             }
             Ask::Outcome { to, reply } => drop(reply.send(self.outcome(to))),
             Ask::Output { cob, reply } => {

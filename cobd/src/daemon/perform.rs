@@ -55,8 +55,7 @@ impl Daemon {
         for job in turn.finished {
             self.kinds.remove(job);
         }
-        let bundle = self.present.bundle();
-        self.book.list(persist, written, bundle, now)?;
+        self.book.list(persist, written, now)?;
         if !quiet {
             self.tell_change();
             self.neighbours.look_by(self.clock.now() + BUSY_EVERY);

@@ -7,13 +7,11 @@
 //! The records of a tick are written at its end, and listed after all its other effects have started. If a tick makes
 //! very many records, parts are written before: a released chain makes records for each of its change objects at once.
 
-use std::sync::Arc;
-
 use cob_engine::record::{Body, Record};
 use cob_engine::switch::SwitchRecord;
 use cob_engine::{Durable, Time};
 use cob_types::outcome::Course;
-use cob_types::{HostName, Packed, codec};
+use cob_types::{HostName, codec};
 use tracing::{error, warn};
 
 use super::COMMIT_WITHIN;
@@ -127,33 +125,22 @@ impl<J: Journal> RecordWriter<J> {
     }
 
     /// Lists records for the index.
-    pub(super) fn list(
-        &mut self,
-        records: Vec<Record>,
-        first: u64,
-        bundle: Option<&Arc<Packed>>,
-        now: Time,
-    ) -> Result<(), JournalError> {
+    pub(super) fn list(&mut self, records: Vec<Record>, first: u64, now: Time) -> Result<(), JournalError> {
         for (record, seq) in records.into_iter().zip(first..) {
             self.note_course(seq, &record);
-            self.index.add(seq, record, bundle, now);
+            self.index.add(seq, record, now);
         }
         if now >= self.index.due() {
             self.commit()?;
-            self.index.feed(bundle, now);
+            self.index.feed(now);
         }
         Ok(())
     }
 
     /// Queries the history, including the latest records. The answer comes in another thread.
-    pub(super) fn history(
-        &mut self,
-        bundle: Option<&Arc<Packed>>,
-        query: Query,
-        reply: impl FnOnce(Result<Answer, JournalError>) + Send + 'static,
-    ) {
+    pub(super) fn history(&mut self, query: Query, reply: impl FnOnce(Result<Answer, JournalError>) + Send + 'static) {
         match self.commit() {
-            Ok(()) => self.index.history(bundle, query, Box::new(|answer| reply(Ok(answer)))),
+            Ok(()) => self.index.history(query, Box::new(|answer| reply(Ok(answer)))),
             Err(error) => reply(Err(error)),
         }
     }
@@ -228,7 +215,7 @@ mod tests {
     use cob_types::GenerationNumber;
 
     use super::*;
-    use crate::journal::{Entry, MemoryDisk, MemoryJournal, What, WriteSnapshot};
+    use crate::journal::{MemoryDisk, MemoryJournal, What, WriteSnapshot};
 
     fn host() -> HostName {
         HostName::new("n1").expect("name")
@@ -333,9 +320,6 @@ mod tests {
         }
         fn segment_bytes(&self) -> u64 {
             self.1
-        }
-        fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
-            self.0.entries_since(seq)
         }
     }
 

@@ -325,36 +325,6 @@ impl Journal for FileJournal {
     fn segment_bytes(&self) -> u64 {
         self.committed + self.written + self.held.len() as u64
     }
-
-    fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
-        let all = match segments(&self.folder) {
-            Ok(all) => all,
-            Err(error) => return Box::new(std::iter::once(Err(error))),
-        };
-        // The last segment that starts at or before `seq`, and all later segments.
-        let begin = all.iter().rposition(|first| *first <= seq).unwrap_or(0);
-        let wanted = all.into_iter().skip(begin).filter(|first| *first <= self.segment);
-        Box::new(
-            wanted.flat_map(move |first| self.kept(first)).filter(move |e| e.as_ref().map_or(true, |e| e.seq >= seq)),
-        )
-    }
-}
-
-impl FileJournal {
-    /// The committed records of a kept segment; an error in it comes after its good records.
-    fn kept(&self, segment: u64) -> Vec<Result<Entry, JournalError>> {
-        let path = self.folder.join(name(segment));
-        let mut bytes = match read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) => return vec![Err(error)],
-        };
-        if segment == self.segment {
-            bytes.truncate(usize::try_from(self.committed).unwrap_or(usize::MAX));
-        }
-        let scan = record::scan(&bytes, segment);
-        let fault = fault(&path, &scan);
-        scan.entries.into_iter().map(Ok).chain(fault.map(Err)).collect()
-    }
 }
 
 /// Decides whether the scanned segment can be used, and which end of it must be cut off.

@@ -1,7 +1,7 @@
-//! The index: history and durations in a form for fast queries, derived from the journal.
+//! The index: the history in a form for fast queries, derived from the journal.
 //!
-//! The daemon adds the content of its records after each commit, and queries the index for `cobctl history`, for the
-//! reasons in `explain` and for forecasts. The store is `sled`, which is fast, but not safe against power failures and
+//! The daemon adds the content of its records after each commit, and queries the index for `cobctl history` and for the
+//! reasons in `explain`. The store is `sled`, which is fast, but not safe against power failures and
 //! not reliable after them. So the index is never the source of truth: an unreadable index is moved aside, and the
 //! daemon feeds the journal's kept records again.
 //!
@@ -10,8 +10,6 @@
 //!   c COB 0 SEQ N         points to the line, for a change object
 //!   o SEQ N               points to the line, of an operator's order
 //!   s SEQ N               points to the line, of a switch
-//!   k KIND 0 FROM 0 TO    how long the transition takes, all change objects of the kind
-//!   d COB 0 FROM 0 TO     how long it takes for this change object
 //!   u                     the last record in the index
 //!   n                     that number again, and the number of lines
 //! ```
@@ -30,9 +28,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cob_types::CobId;
 use cob_types::history::HistoryEntry;
-use cob_types::{CobId, KindName, StateName};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tracing::warn;
 
 use crate::durable;
@@ -44,8 +42,6 @@ mod kept;
 const CACHE_BYTES: u64 = 1 << 18;
 /// The store holds several segments in memory.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// The weight of old runs fades after about this many runs: hosts and contents change.
-const MEMORY: u32 = 32;
 /// How many records are added in a batch: before its end the store frees no replaced pages.
 const TOGETHER: usize = 64;
 /// How many lines of the history are kept: some 120 MB on disk, and 25 MB in memory.
@@ -85,36 +81,6 @@ pub struct IndexEntry {
     pub seq: u64,
     /// The lines for the history.
     pub history: Vec<HistoryEntry>,
-    /// The duration of the action that it ends.
-    pub measured: Option<Measured>,
-}
-
-/// The duration of an action.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Measured {
-    /// The kind.
-    pub kind: KindName,
-    /// The change object.
-    pub cob: CobId,
-    /// The state left.
-    pub from: StateName,
-    /// The state entered.
-    pub to: StateName,
-    /// The duration.
-    pub took: Duration,
-}
-
-/// Statistics on the duration of a transition.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Durations {
-    /// The number of runs.
-    pub count: u64,
-    /// The mean, in milliseconds; after many runs the latest weigh most.
-    pub mean_ms: f64,
-    /// The standard deviation, in milliseconds.
-    pub spread_ms: f64,
-    /// The last duration, in milliseconds.
-    pub last_ms: f64,
 }
 
 /// A query for a part of the history.
@@ -306,10 +272,8 @@ impl Index {
     fn add_some(&mut self, entries: impl Iterator<Item = IndexEntry>) -> Result<(), IndexError> {
         let mut batch = sled::Batch::default();
         let (mut upto, mut lines) = (self.upto, self.lines()?);
-        // Two measurements may concern the same transition: the second builds on the first.
-        let mut updated = std::collections::BTreeMap::new();
         let mut kept = self.kept_lines()?;
-        for IndexEntry { seq, history, measured } in entries {
+        for IndexEntry { seq, history } in entries {
             if seq <= upto {
                 continue;
             }
@@ -326,21 +290,9 @@ impl Index {
                     batch.insert(key(b'c', &[cob.as_str()], &at), &[]);
                 }
             }
-            let Some(m) = measured else { continue };
-            let (from, to) = (m.from.as_str(), m.to.as_str());
-            for key in [key(b'k', &[m.kind.as_str(), from, to], &[]), key(b'd', &[m.cob.as_str(), from, to], &[])] {
-                let known = match updated.get(&key) {
-                    Some(known) => *known,
-                    None => self.read_durations(&key)?.unwrap_or_default(),
-                };
-                updated.insert(key, known.with(m.took));
-            }
         }
         if upto == self.upto {
             return Ok(());
-        }
-        for (key, durations) in updated {
-            batch.insert(key, json(&durations));
         }
         self.apply(batch, upto, lines)?;
         self.kept.lines = Some(kept);
@@ -381,32 +333,6 @@ impl Index {
         Ok(entries)
     }
 
-    /// The durations of a transition of a change object.
-    ///
-    /// # Errors
-    /// [`IndexError::Store`].
-    pub fn durations_of_cob(
-        &self,
-        cob: &CobId,
-        from: &StateName,
-        to: &StateName,
-    ) -> Result<Option<Durations>, IndexError> {
-        self.read_durations(&key(b'd', &[cob.as_str(), from.as_str(), to.as_str()], &[]))
-    }
-
-    /// The durations of a transition of all change objects of a kind.
-    ///
-    /// # Errors
-    /// [`IndexError::Store`].
-    pub fn durations_of_kind(
-        &self,
-        kind: &KindName,
-        from: &StateName,
-        to: &StateName,
-    ) -> Result<Option<Durations>, IndexError> {
-        self.read_durations(&key(b'k', &[kind.as_str(), from.as_str(), to.as_str()], &[]))
-    }
-
     /// Flushes all data to the system. Without it a crash loses the last additions, which are fed again.
     ///
     /// # Errors
@@ -415,27 +341,8 @@ impl Index {
         self.tree.flush().map(|_| ()).map_err(|e| self.store_error(&e))
     }
 
-    fn read_durations(&self, key: &[u8]) -> Result<Option<Durations>, IndexError> {
-        let Some(value) = self.tree.get(key).map_err(|e| self.store_error(&e))? else { return Ok(None) };
-        serde_json::from_slice(&value).map(Some).map_err(|e| self.store_error(&e))
-    }
-
     fn store_error(&self, error: &dyn std::fmt::Display) -> IndexError {
         IndexError::Store { folder: self.folder.clone(), what: error.to_string() }
-    }
-}
-
-impl Durations {
-    /// Adds a measurement: usual mean and variance at first, later with the weight of [`MEMORY`] runs, so that old runs
-    /// fade.
-    #[expect(clippy::cast_precision_loss, reason = "counts of actions are far below 2^52")]
-    fn with(self, took: Duration) -> Self {
-        let last_ms = took.as_secs_f64() * 1000.0;
-        let count = self.count + 1;
-        let weight = 1.0 / count.min(u64::from(MEMORY)) as f64;
-        let off = last_ms - self.mean_ms;
-        let variance = (1.0 - weight) * (self.spread_ms * self.spread_ms + weight * off * off);
-        Self { count, mean_ms: self.mean_ms + weight * off, spread_ms: variance.sqrt(), last_ms }
     }
 }
 

@@ -119,8 +119,10 @@ impl Journal for MemoryJournal {
         let disk = self.disk.get();
         (disk.segments.last().map_or(0, |(_, bytes)| bytes.len()) + self.uncommitted.len()) as u64
     }
+}
 
-    fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
+impl MemoryJournal {
+    pub(crate) fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
         let segments = self.disk.get().segments.clone();
         let entries = segments.into_iter().flat_map(|(first, bytes)| match read(first, bytes) {
             Ok(entries) => entries.into_iter().map(Ok).collect(),

@@ -71,7 +71,4 @@ pub trait Journal {
 
     /// The size of the current segment in bytes, including uncommitted records.
     fn segment_bytes(&self) -> u64;
-
-    /// Iterates over the committed and kept records from `seq` on, oldest first, including snapshots.
-    fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_>;
 }

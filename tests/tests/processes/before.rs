@@ -14,7 +14,7 @@ use cob_types::link::Frame;
 use cob_types::switch::{OnFailure, SwitchOrder, SwitchPolicy};
 use cob_types::trust::{Operator, PublicKey};
 use cob_types::{Batch, Bundle, GenerationNumber, HostName, Manifest, codec};
-use cobd::journal::{FileJournal, Journal as _, Keep, MAX_PAYLOAD, What};
+use cobd::journal::{FileJournal, Journal as _, Keep, MAX_PAYLOAD, Past, What};
 use cobgen::depot::Depot;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -67,7 +67,7 @@ fn its_messages_are_read_and_written_alike() {
 /// The records of a journal, as stored on disk.
 fn records(folder: &Path) -> Vec<(What, Vec<u8>)> {
     let opened = FileJournal::open(folder, Keep { segments: 8, bytes: 0 }).expect("a journal");
-    let all = opened.journal.entries_since(1).map(|entry| entry.expect("whole"));
+    let all = Past::read(folder, 1, opened.journal.last_seq()).expect("listed").map(|entry| entry.expect("whole"));
     all.map(|entry| (entry.what, entry.payload.to_vec())).collect()
 }
 

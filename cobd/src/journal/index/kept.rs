@@ -79,7 +79,7 @@ impl Index {
         Ok(lines)
     }
 
-    /// Deletes the oldest lines if there are too many; durations stay.
+    /// Deletes the oldest lines if there are too many.
     pub(super) fn forget_surplus(&mut self) -> Result<(), IndexError> {
         while self.lines()?.saturating_sub(self.kept_lines()?.iter().sum()) >= self.most + FORGET_BATCH as u64 {
             self.forget_some()?;

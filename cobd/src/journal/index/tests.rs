@@ -24,23 +24,13 @@ fn entry(seq: u64, cob: Option<&str>, event: &str) -> HistoryEntry {
     }
 }
 
-fn measured(ms: u64) -> Measured {
-    Measured {
-        kind: KindName::new("simple").expect("name"),
-        cob: CobId::new("n1/a").expect("id"),
-        from: StateName::new("down").expect("name"),
-        to: StateName::new("up").expect("name"),
-        took: Duration::from_millis(ms),
-    }
-}
-
 /// Records 1 to 20: odd numbers about n1/a, even numbers about n1/b, each with a second line about the host.
 fn filled(folder: &Path) -> Index {
     let mut index = Index::open(folder).expect("opens");
     for seq in 1..=20 {
         let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
         let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
-        index.add(seq, [IndexEntry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
+        index.add(seq, [IndexEntry { seq, history }]).expect("added");
     }
     index
 }
@@ -77,7 +67,7 @@ fn of_the_history_the_newest_lines_are_kept() {
     let path = folder.path().join("index");
     let mut index = filled(&path);
     index.most = 30;
-    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/b"), "end")], measured: Some(measured(seq)) };
+    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/b"), "end")] };
     let batch = FORGET_BATCH as u64;
     // The index has 40 lines already.
     index.add(20 + batch - 11, (21..20 + batch - 10).map(one)).expect("added");
@@ -87,9 +77,6 @@ fn of_the_history_the_newest_lines_are_kept() {
     let first = ask(&index, 0, None, 1, false);
     assert_eq!(first, ask(&index, 0, Some("n1/b"), 1, false), "no change object points to what is gone");
     assert!(ask(&index, 0, Some("n1/a"), 9, false).is_empty());
-    let m = measured(0);
-    let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
-    assert_eq!(known.count, 20 + batch - 10, "durations stay");
     drop(index);
     // The number of lines is known, unless a program has added lines without counting.
     let mut index = Index::open(&path).expect("opens");
@@ -102,7 +89,7 @@ fn of_the_history_the_newest_lines_are_kept() {
 
 /// Records `from` to `upto`, each with a line of this event.
 fn add_events(index: &mut Index, event: &str, from: u64, upto: u64) {
-    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/b"), event)], measured: None };
+    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/b"), event)] };
     index.add(upto, (from..=upto).map(one)).expect("added");
 }
 
@@ -158,7 +145,7 @@ fn a_count_that_is_wrong_is_put_right() {
     let folder = tempfile::tempdir().expect("folder");
     let mut index = filled(&folder.path().join("index"));
     index.lines = Some(u64::from(u32::MAX));
-    index.add(21, [IndexEntry { seq: 21, history: vec![entry(21, None, "order")], measured: None }]).expect("added");
+    index.add(21, [IndexEntry { seq: 21, history: vec![entry(21, None, "order")] }]).expect("added");
     assert_eq!((index.lines, ask(&index, 0, None, 99, false).len()), (Some(0), 0));
 }
 
@@ -170,16 +157,9 @@ fn it_goes_on_where_it_ended_and_takes_a_record_once() {
     index.flush().expect("flushed");
     drop(index);
     let mut index = as_it_was(&path);
-    let again = IndexEntry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
+    let again = IndexEntry { seq: 20, history: vec![entry(20, None, "again")] };
     index.add(20, [again]).expect("left out");
     assert!(!ask(&index, 20, None, 9, false).iter().any(|(_, event)| event == "again"));
-    let m = measured(0);
-    let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
-    assert_eq!((known.count, known.last_ms), (20, 200.0));
-    assert!((known.mean_ms - 105.0).abs() < 1e-6, "{known:?}");
-    assert!((known.spread_ms - 57.66).abs() < 0.01, "{known:?}");
-    assert_eq!(index.durations_of_kind(&m.kind, &m.from, &m.to).expect("answers"), Some(known));
-    assert_eq!(index.durations_of_kind(&m.kind, &m.to, &m.from).expect("answers"), None);
 }
 
 #[test]
@@ -187,23 +167,12 @@ fn many_records_go_in_together_and_each_counts_once() {
     let folder = tempfile::tempdir().expect("folder");
     let many = 3 * TOGETHER as u64 + 7;
     let mut index = Index::open(&folder.path().join("index")).expect("opens");
-    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
+    let one = |seq| IndexEntry { seq, history: vec![entry(seq, Some("n1/a"), "end")] };
     index.add(many, (1..=many).map(one)).expect("added");
     index.add(many, (1..=many).map(one)).expect("left out");
     assert_eq!(index.upto(), many);
     let found = ask(&index, 0, Some("n1/a"), usize::MAX, false);
     assert_eq!(found.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), (1..=many).collect::<Vec<_>>());
-    let m = measured(0);
-    let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
-    assert_eq!(known.count, many);
-}
-
-#[test]
-fn old_durations_fade() {
-    let old = (0..1000).fold(Durations::default(), |d, _| d.with(Duration::from_millis(100)));
-    let new = (0..100).fold(old, |d, _| d.with(Duration::from_millis(300)));
-    assert!(new.mean_ms > 290.0, "{new:?}");
-    assert_eq!(new.count, 1100);
 }
 
 #[test]
