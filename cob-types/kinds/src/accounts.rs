@@ -7,6 +7,7 @@ use cob_types::CobId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::footprint::Subject;
 use super::{Builtin, Content, Faults, Footprint, Place};
 
 /// The account databases.
@@ -23,6 +24,9 @@ pub struct Group {
     /// Of the system's own range, when it is made.
     #[serde(default)]
     pub system: bool,
+    /// The group must not exist. Its earlier lines return when the change object leaves.
+    #[serde(default)]
+    pub absent: bool,
     /// A folder that is to become a host, instead of the host itself.
     pub root: Option<PathBuf>,
 }
@@ -54,6 +58,9 @@ pub struct User {
     /// Its home goes with it.
     #[serde(default)]
     pub remove_home: bool,
+    /// The account must not exist. Its earlier lines return when the change object leaves; its home stays.
+    #[serde(default)]
+    pub absent: bool,
     /// A folder that is to become a host, instead of the host itself.
     pub root: Option<PathBuf>,
 }
@@ -64,10 +71,15 @@ impl Content for Group {
     fn check(&self, faults: &mut Faults) {
         faults.check_absolute("root", self.root.as_ref());
         check_name("group", "name", &self.name, faults);
+        if self.absent {
+            check_absent(&self.name, &[("gid", self.gid.is_some()), ("system", self.system)], faults);
+        }
     }
 
     fn footprint(&self, _cob: &CobId) -> Footprint {
-        Footprint::of("group", &self.name).with_shared(FILES)
+        let mut footprint = Footprint::of("group", &self.name).with_shared(FILES);
+        footprint.parts.extend((!self.absent).then(|| own_group(&self.name)));
+        footprint
     }
 }
 
@@ -91,10 +103,41 @@ impl Content for User {
         for group in self.groups.iter().flatten() {
             check_name("group", ("groups", group), group, faults);
         }
+        if self.absent {
+            let keys = [
+                ("uid", self.uid.is_some()),
+                ("group", self.group.is_some()),
+                ("groups", self.groups.is_some()),
+                ("home", self.home.is_some()),
+                ("shell", self.shell.is_some()),
+                ("comment", self.comment.is_some()),
+                ("system", self.system),
+                ("create_home", self.create_home),
+                ("remove_home", self.remove_home),
+            ];
+            check_absent(&self.name, &keys, faults);
+        }
     }
 
     fn footprint(&self, _cob: &CobId) -> Footprint {
-        Footprint::of("user", &self.name).with_shared(FILES)
+        let mut footprint = Footprint::of("user", &self.name).with_shared(FILES);
+        footprint.parts.extend(self.absent.then(|| own_group(&self.name)));
+        footprint
+    }
+}
+
+/// The group that goes with an absent user: another change object must not make it.
+fn own_group(name: &str) -> Subject {
+    Subject { sort: "group of the user", name: name.to_owned() }
+}
+
+/// Checks the content of an account that must not exist.
+fn check_absent(name: &str, keys: &[(&'static str, bool)], faults: &mut Faults) {
+    if name == "root" {
+        faults.add("name", "without \"root\" the host does not work", "name another account");
+    }
+    for (key, _) in keys.iter().filter(|(_, is_given)| *is_given) {
+        faults.add(*key, format!("with `absent` nothing is made, so `{key}` has no effect"), "remove the key");
     }
 }
 

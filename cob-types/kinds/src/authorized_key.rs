@@ -23,6 +23,9 @@ pub struct AuthorizedKey {
     pub options: Option<String>,
     /// The comment; default: the comment in `key`.
     pub comment: Option<String>,
+    /// The key must not open the account. Its earlier lines return when the change object leaves.
+    #[serde(default)]
+    pub absent: bool,
     /// A folder that is to become a host, instead of the host itself.
     pub root: Option<PathBuf>,
 }
@@ -56,6 +59,12 @@ impl Content for AuthorizedKey {
         }
         if self.comment.as_ref().is_some_and(|comment| comment.contains(char::is_control)) {
             faults.add("comment", "the comment has several lines or control characters", "write a single line");
+        }
+        for (key, text) in [("options", &self.options), ("comment", &self.comment)] {
+            if self.absent && text.is_some() {
+                let what = format!("with `absent` no line is written, so `{key}` has no effect");
+                faults.add(key, what, "remove the key");
+            }
         }
     }
 

@@ -7,16 +7,22 @@ use cob_types::CobId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::footprint::Subject;
 use super::{Builtin, Content, Faults, Footprint};
 
 /// The content of `host-entry`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostEntry {
-    /// The address.
+    /// The address. With `absent` it can be left out: then the names must not have any address.
+    #[serde(default)]
     pub address: String,
-    /// Its names, the full name first.
+    /// Its names, the full name first. With `absent` they can be left out: then no name must have the address.
+    #[serde(default)]
     pub names: Vec<String>,
+    /// The names must not have the address. Earlier lines return when the change object leaves.
+    #[serde(default)]
+    pub absent: bool,
     /// A folder that is to become a host, instead of the host itself.
     pub root: Option<PathBuf>,
 }
@@ -26,11 +32,17 @@ impl Content for HostEntry {
 
     fn check(&self, faults: &mut Faults) {
         faults.check_absolute("root", self.root.as_ref());
-        if self.ip().is_none() {
+        if self.absent && self.address.is_empty() && self.names.is_empty() {
+            faults.add_as("missing-key", "names", "the content of `host-entry` names nothing", "add `names: [NAME]`");
+        }
+        if self.address.is_empty() && !self.absent {
+            let help = "add `address: ADDRESS`";
+            faults.add_as("missing-key", "address", "the content of `host-entry` lacks `address`", help);
+        } else if self.ip().is_none() && !(self.absent && self.address.is_empty()) {
             let what = format!("{:?} is not an address", self.address);
             faults.add("address", what, "write it as in 10.0.0.1 or fe80::1");
         }
-        if self.names.is_empty() {
+        if self.names.is_empty() && !self.absent {
             faults.add("names", "`names` is empty", "write at least a name");
         }
         let is_good = |name: &String| {
@@ -44,7 +56,15 @@ impl Content for HostEntry {
 
     /// A name may have several addresses, so entries are shared.
     fn footprint(&self, _cob: &CobId) -> Footprint {
-        Footprint::default().with_shared(&[Self::FILE])
+        let mut footprint = Footprint::default().with_shared(&[Self::FILE]);
+        if self.absent {
+            let of = if self.address.is_empty() { String::new() } else { format!(" of {}", self.address) };
+            let mut names: Vec<String> = self.names.iter().map(|name| name.to_ascii_lowercase() + &of).collect();
+            names.extend(self.names.is_empty().then(|| self.address.clone()));
+            let claimed = |name| Subject { sort: "absent entry of /etc/hosts:", name };
+            footprint.parts.extend(names.into_iter().map(claimed));
+        }
+        footprint
     }
 }
 

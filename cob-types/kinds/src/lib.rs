@@ -58,7 +58,7 @@ pub use kind::{
     Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
     plain_transition, state,
 };
-pub use mount::Mount;
+pub use mount::{Mount, unit_name};
 pub use package::{Package, Version};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};

@@ -18,9 +18,10 @@ pub struct Mount {
     /// Where: an absolute path. Folders that are missing are made.
     pub path: String,
     /// What: a device, `UUID=…`, `LABEL=…`, `HOST:/PATH`, a folder for `bind`, any word for `tmpfs`.
+    #[serde(default)]
     pub source: String,
     /// The type of file system: `ext4`, `nfs`, `tmpfs`, `bind`, `auto`.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default)]
     pub kind: String,
     /// Options, each separately: `[ro, noexec, size=1g]`; default: `defaults`.
     #[serde(default)]
@@ -28,6 +29,9 @@ pub struct Mount {
     /// In which turn it is checked at the start: 0 (not at all), 1 or 2.
     #[serde(default)]
     pub pass: u8,
+    /// Nothing must be mounted at the path, now and at every boot. What was mounted returns when the change object leaves.
+    #[serde(default)]
+    pub absent: bool,
     /// A folder that is to become a host, instead of the host itself: its `/etc/fstab` alone.
     pub root: Option<PathBuf>,
 }
@@ -41,6 +45,30 @@ impl Content for Mount {
         if !self.mount_point().strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
             let what = format!("{:?} is not a path for a mount", self.path);
             faults.add("path", what, "write it from the root, for example /srv/data");
+        }
+        if self.absent {
+            let has_options = !self.options.is_empty();
+            let keys = [("source", &self.source), ("type", &self.kind)].map(|(key, text)| (key, !text.is_empty()));
+            let given = keys.into_iter().chain([("options", has_options), ("pass", self.pass != 0)]);
+            for (key, _) in given.filter(|(_, is_given)| *is_given) {
+                faults.add(
+                    key,
+                    format!("with `absent` nothing is mounted, so `{key}` has no effect"),
+                    "remove the key",
+                );
+            }
+            return;
+        }
+        let of_source =
+            "`source`: What: a device, `UUID=…`, `LABEL=…`, `HOST:/PATH`, a folder for `bind`, any word for `tmpfs`";
+        let of_type = "`type`: The type of file system: `ext4`, `nfs`, `tmpfs`, `bind`, `auto`";
+        for (key, text, help) in [("source", &self.source, of_source), ("type", &self.kind, of_type)] {
+            if text.is_empty() {
+                faults.add_as("missing-key", key, format!("the content of `mount` lacks `{key}`"), help);
+            }
+        }
+        if self.source.is_empty() || self.kind.is_empty() {
+            return;
         }
         let source = &self.source;
         if source.is_empty() || source.starts_with(['-', '#']) || source.chars().any(char::is_control) {
@@ -87,7 +115,8 @@ impl Mount {
 }
 
 /// The name of a systemd unit for a path: systemd.unit(5), "String Escaping for Inclusion in Unit Names".
-fn unit_name(path: &str) -> String {
+#[must_use]
+pub fn unit_name(path: &str) -> String {
     let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut name = String::new();
     for (at, byte) in path.join("/").bytes().enumerate() {

@@ -26,11 +26,16 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
     let mut owners: Owners<'_> = BTreeMap::new();
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
         let footprint = footprint(id, object);
+        let whole = footprint.subject.clone();
         for subject in footprint.subject.into_iter().chain(footprint.parts) {
-            let what = format!("the {} {}", subject.sort, subject.name);
+            let (what, is_part) = (format!("the {} {}", subject.sort, subject.name), Some(&subject) != whole.as_ref());
             let Some((first, other)) = owners.insert((id.host_str(), root(object), subject), (id, object)) else {
                 continue;
             };
+            // A part of an object that is already reported.
+            if is_part && whole.is_some() && whole == self::subject(first, other) {
+                continue;
+            }
             let of = |object: &Object| architecture(object).map(str::to_owned);
             if of(object).zip(of(other)).is_some_and(|(one, other)| one != other) {
                 continue;
@@ -177,7 +182,8 @@ fn architecture(object: &Object) -> Option<&str> {
 pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arrow>>, report: &mut Report<'_>) {
     let mut mounts: BTreeMap<(&str, String), (&CobId, &Object)> = BTreeMap::new();
     for (id, object) in objects {
-        let is_set = !object.observe && object.content["root"].is_null();
+        let is_mounted = object.content["absent"] != true;
+        let is_set = !object.observe && object.content["root"].is_null() && is_mounted;
         if let Some(Subject { sort: Subject::MOUNT, name }) = subject(id, object).filter(|_| is_set) {
             mounts.insert((id.host_str(), name), (id, object));
         }

@@ -1,9 +1,13 @@
 //! The files of accounts, and the programs that change accounts.
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
@@ -159,6 +163,31 @@ pub(super) fn other_source(database: &str, name: &str) -> Option<String> {
 
 fn missing(sort: &str, name: &str) -> String {
     format!("there is no {sort} {name}; let it come `after` the object that makes the {sort}")
+}
+
+/// The lock of all programs that change accounts of a running host: lckpwdf(3).
+const LOCK: &str = "/etc/.pwd.lock";
+/// The pause between two attempts to lock.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Locks the account files of the running host against other programs. A folder that becomes a host has no such programs.
+pub(super) fn lock(host: &Host, longest: Duration) -> Result<Option<File>, String> {
+    if host.root().is_some() {
+        return Ok(None);
+    }
+    let failed = |error: std::io::Error| format!("{LOCK}: {error}");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(LOCK).map_err(failed)?;
+    let limit = Instant::now() + longest;
+    loop {
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::AGAIN | Errno::ACCESS) if Instant::now() < limit => std::thread::sleep(LOOK),
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                return Err(format!("{LOCK}: another program worked on the accounts for all of {longest:?}"));
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
 }
 
 /// Runs an account program, on the host's own files or on the files below its root folder.

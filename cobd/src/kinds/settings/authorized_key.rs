@@ -2,12 +2,15 @@
 //!
 //! The key identifies its line: an earlier line of the same key gives way, and is there again afterwards. All other
 //! lines stay as they are, also concurrent changes. The user controls the folder, so that [`Folder`] opens it.
+//!
+//! With `absent` the lines of the key are cut out of the file, and put back at the departure.
 
 use std::path::Path;
 
 use cob_kinds::{AuthorizedKey, PublicKey};
 use serde_json::{Value, json};
 
+use super::cut::{Cut, Rest, bare};
 use super::{Entry, Setting, Spec, accounts};
 use crate::kinds::native::{Account, Folder, Host, Turn, insert_line, lines};
 
@@ -30,14 +33,21 @@ struct KeyLine {
     line: String,
 }
 
+/// A key that must not open the account.
+#[derive(Debug)]
+struct NoKey {
+    entry: KeyLine,
+}
+
 impl Setting for AuthorizedKeySetting {
     type Content = AuthorizedKey;
 
     fn spec(&self, Entry { content, host, .. }: Entry<AuthorizedKey>) -> Result<Box<dyn Spec>, String> {
-        let line = content.line()?;
+        let (line, is_absent) = (content.line()?, content.absent);
         let key = PublicKey::read(&content.key).map_err(|(what, _)| format!("content: {what}"))?;
         let options = content.options.unwrap_or_default();
-        Ok(Box::new(KeyLine { host, user: content.user, key, options, line }))
+        let entry = KeyLine { host, user: content.user, key, options, line };
+        Ok(if is_absent { Box::new(NoKey { entry }) } else { Box::new(entry) })
     }
 }
 
@@ -194,6 +204,72 @@ impl Spec for KeyLine {
             }
         }
         Ok(())
+    }
+}
+
+impl NoKey {
+    fn rest(&self, line: &str) -> Rest {
+        let is_own = PublicKey::in_line(line).is_some_and(|(_, key)| key.is(&self.entry.key));
+        if is_own { Rest::Nothing } else { Rest::Whole }
+    }
+
+    fn text(&self) -> Result<String, String> {
+        let folder = self.entry.folder()?;
+        Ok(folder.map_or(Ok(None), |folder| folder.read(FILE))?.unwrap_or_default())
+    }
+
+    /// Edits the file of a home, if it exists.
+    fn edit(&self, folder: Option<Folder>, change: &dyn Fn(&str) -> String) -> Result<(), String> {
+        let Some(folder) = folder else { return Ok(()) };
+        folder.clear_edit(FILE)?;
+        let changed = |text: &str| Some(change(text)).filter(|new| new != text);
+        if folder.read(FILE)?.is_some() { folder.edit(FILE, 0o600, &changed).map(|_| ()) } else { Ok(()) }
+    }
+}
+
+impl Spec for NoKey {
+    fn target(&self) -> String {
+        format!("no {}", self.entry.target())
+    }
+
+    fn turn(&self) -> Option<&'static str> {
+        self.entry.turn()
+    }
+
+    fn clear_killed(&self, host: &Host, own: &Path) -> Result<(), String> {
+        self.entry.clear_killed(host, own)
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        let text = self.text()?;
+        Ok(Some(json!(self.entry.own(&text).iter().map(|(_, line)| bare(line)).collect::<Vec<_>>())))
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        let (path, account) = self.entry.account()?.unzip();
+        let cut = Cut::of(&self.text()?, &|line| self.rest(line));
+        Ok(Some(json!({ "home": path, "account": account, "cut": cut })))
+    }
+
+    fn wanted(&self) -> Value {
+        json!([])
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        self.edit(self.entry.folder()?, &|text| Cut::out_of(text, &|line| self.rest(line)))
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let Some(before) = before else { return Ok(()) };
+        let cut: Cut = serde_json::from_value(before["cut"].clone()).unwrap_or_default();
+        let noted = before["home"].as_str().map(str::to_owned);
+        let noted = noted.zip(serde_json::from_value(before["account"].clone()).ok());
+        // The home may have moved with its files.
+        let Some((path, account)) = self.entry.account()?.or(noted).filter(|_| !cut.is_empty()) else { return Ok(()) };
+        let home = self.entry.host.home(&path, account)?;
+        let folder = home.map_or(Ok(None), |home| home.folder(FOLDER))?;
+        let is_there = |line: &str, gone: &str| bare(line) == bare(gone);
+        self.edit(folder, &|text| cut.put_back(text, &is_there, &|_, _| None))
     }
 }
 

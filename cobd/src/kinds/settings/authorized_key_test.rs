@@ -281,3 +281,30 @@ async fn it_keeps_the_contract() {
         holds(&case.watching(host.path()).kills(6), &[]).await;
     }
 }
+
+#[tokio::test]
+async fn a_key_that_must_not_be_there_goes_and_returns_byte_for_byte() {
+    let host = with_home();
+    let text = format!("# first\r\n{KEY}\n{OTHER}\nrestrict {KEY} ada@laptop\n\n{KEY} again");
+    let file = write(&host, text.as_bytes());
+    let context = content(host.path(), &keys(r#","absent":true"#));
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("authorized-key"), &context);
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(fs::read_to_string(&file).expect("read"), format!("# first\r\n{OTHER}\n\n"));
+    fs::write(&file, format!("# first\r\n{OTHER}\n\n{KEY} x\n")).expect("written");
+    let found = bench.check(&context).await;
+    assert_eq!(found.difference, format!(r#"wanted [], found ["{KEY} x"]"#));
+    moved(&mut bench, &context, "outdated", "present").await;
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!(fs::read_to_string(&file).expect("read"), text);
+    let case = Case::new(setting("authorized-key"), &content(host.path(), &keys(r#","absent":true"#)));
+    // Without another content it is never outdated.
+    let outdated = ["outdated -> present", "outdated -> absent"];
+    holds(&case.watching(&file).kills(4), &[outdated, outdated].concat()).await;
+    // Without the account, the file or the folder there is nothing to do.
+    fs::remove_dir_all(host.path().join("users/ada/.ssh")).expect("removed");
+    moved(&mut bench, &context, "absent", "present").await;
+    moved(&mut bench, &context, "present", "absent").await;
+    assert!(!host.path().join("users/ada/.ssh").exists());
+}

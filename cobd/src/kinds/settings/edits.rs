@@ -7,6 +7,7 @@ use cob_kinds::{Block, Line, expression};
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::cut::{Cut, Gone, Rest, bare};
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
@@ -83,11 +84,6 @@ impl Setting for BlockSetting {
         let block = content.block.lines().map(str::to_owned).collect();
         Ok(Box::new(Lines { file, block, begin, end }))
     }
-}
-
-/// A line without its end.
-fn bare(line: &str) -> &str {
-    line.trim_end_matches(['\n', '\r'])
 }
 
 /// Replaces the text of a line and keeps its end.
@@ -226,6 +222,10 @@ impl NoLine {
         self.line.as_ref().is_some_and(|one| one == line)
             || self.matching.as_ref().is_some_and(|matching| matching.is_match(line))
     }
+
+    fn rest(&self, line: &str) -> Rest {
+        if self.is_meant(line) { Rest::Nothing } else { Rest::Whole }
+    }
 }
 
 impl Spec for NoLine {
@@ -247,17 +247,10 @@ impl Spec for NoLine {
         Ok(Some(json!(found)))
     }
 
-    /// The lines, each with the line that precedes it and stays.
+    /// The lines with their places.
     fn before(&self) -> Result<Option<Value>, String> {
         let text = self.file.text()?.unwrap_or_default();
-        let (mut above, mut found) = (None, Vec::new());
-        for line in lines(&text) {
-            match self.is_meant(line) {
-                true => found.push(json!({ "line": line, "below": above })),
-                false => above = Some(line),
-            }
-        }
-        Ok(Some(json!(found)))
+        Ok(Some(json!(Cut::of(&text, &|line| self.rest(line)).gone)))
     }
 
     fn wanted(&self) -> Value {
@@ -275,33 +268,10 @@ impl Spec for NoLine {
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        let earlier: Vec<&Value> = before.and_then(Value::as_array).into_iter().flatten().collect();
-        self.file.restore(true, &|mut lines| {
-            // From the last to the first, so that lines below the same line keep their order.
-            for one in earlier.iter().rev() {
-                let line = one["line"].as_str().unwrap_or_default();
-                if lines.iter().any(|there| bare(there) == bare(line)) {
-                    continue;
-                }
-                let below = one["below"].as_str();
-                let at = match below {
-                    None => 0,
-                    Some(below) => {
-                        lines.iter().position(|there| bare(there) == bare(below)).map_or(lines.len(), |at| at + 1)
-                    }
-                };
-                // The last line of a file may have no end.
-                if at == lines.len() && !line.ends_with('\n') {
-                    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
-                        last.push('\n');
-                    }
-                    lines.push(line.to_owned());
-                } else {
-                    insert_line(&mut lines, at, line.strip_suffix('\n').unwrap_or(line));
-                }
-            }
-            Some(lines)
-        })
+        let gone: Vec<Gone> = before.and_then(|gone| serde_json::from_value(gone.clone()).ok()).unwrap_or_default();
+        let earlier = Cut { gone, ..Cut::default() };
+        let is_there = |line: &str, gone: &str| bare(line) == bare(gone);
+        self.file.restore(true, &|lines| Some(vec![earlier.put_back(&lines.concat(), &is_there, &|_, _| None)]))
     }
 }
 

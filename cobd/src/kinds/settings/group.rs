@@ -3,8 +3,24 @@
 use cob_kinds::Group;
 use serde_json::{Value, json};
 
+use super::account_absent::Absent;
 use super::accounts::{TURN, groups, remove_traces_of_group, run};
-use super::{Entry, Spec};
+use super::{Entry, Setting, Spec};
+
+/// The back end `group`.
+#[derive(Debug)]
+pub(super) struct GroupSetting;
+
+impl Setting for GroupSetting {
+    type Content = Group;
+
+    fn spec(&self, entry: Entry<Group>) -> Result<Box<dyn Spec>, String> {
+        if entry.content.absent {
+            return Ok(Absent::group(entry.host, entry.content.name, entry.longest));
+        }
+        Ok(Box::new(entry))
+    }
+}
 
 impl Entry<Group> {
     fn run(&self, program: &str, options: &[(&str, Option<u32>)], flag: Option<&str>) -> Result<(), String> {

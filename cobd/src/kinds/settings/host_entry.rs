@@ -3,6 +3,8 @@
 //! The entry is a separate line, marked with the change object's id. It precedes the first line of others that maps one
 //! of its names to an address of the same sort, because the first line counts. Other lines stay as they are, also
 //! concurrent changes. Lines of other change objects stay beside it: the model wants all of these lines.
+//!
+//! With `absent` the names are taken out of the lines of others instead, and put back at the departure.
 
 use std::net::IpAddr;
 
@@ -10,6 +12,7 @@ use cob_kinds::HostEntry;
 use cob_types::CobId;
 use serde_json::{Value, json};
 
+use super::cut::{Cut, Rest, bare};
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
@@ -22,6 +25,15 @@ const MARK: &str = "# cob ";
 /// The back end `host-entry`.
 #[derive(Debug)]
 pub(super) struct HostEntrySetting;
+
+/// Names that must not have an address. No names: any name; no address: any address.
+#[derive(Debug)]
+struct NoEntry {
+    host: Host,
+    address: Option<IpAddr>,
+    names: Vec<String>,
+    mark: String,
+}
 
 #[derive(Debug)]
 struct NameLine {
@@ -36,8 +48,12 @@ impl Setting for HostEntrySetting {
     type Content = HostEntry;
 
     fn spec(&self, Entry { content, host, cob, .. }: Entry<HostEntry>) -> Result<Box<dyn Spec>, String> {
-        let address = content.ip().ok_or_else(|| format!("content: {:?} is not an address", content.address))?;
         let mark = format!("{MARK}{cob}");
+        if content.absent {
+            let address = content.ip();
+            return Ok(Box::new(NoEntry { host, address, names: content.names, mark }));
+        }
+        let address = content.ip().ok_or_else(|| format!("content: {:?} is not an address", content.address))?;
         let line = format!("{address} {} {mark}", content.names.join(" "));
         Ok(Box::new(NameLine { host, address, names: content.names, line, mark }))
     }
@@ -53,7 +69,7 @@ impl NameLine {
         let mut said = line.split('#').next().unwrap_or_default().split_whitespace();
         let is_rival = said.next().and_then(|word| word.parse().ok()).is_some_and(|it| is_same_sort(self.address, it));
         let is_name = |word: &str| self.names.iter().any(|name| name.eq_ignore_ascii_case(word));
-        is_rival && said.any(is_name) && !self.is_of_another(line)
+        is_rival && said.any(is_name) && !is_of_another(line, &self.mark)
     }
 
     /// The answer to a query for this name and the same sort of address, from any line.
@@ -65,16 +81,16 @@ impl NameLine {
         })
     }
 
-    /// Whether a line belongs to another change object of this host.
-    fn is_of_another(&self, line: &str) -> bool {
-        let cob = |text: &str| CobId::new(text.trim_end().rsplit_once(MARK)?.1).ok();
-        let (its, own) = (cob(line), cob(&self.mark));
-        its != own && its.zip(own).is_some_and(|(its, own)| its.host_str() == own.host_str())
-    }
-
     fn without_ours(&self, text: &str) -> Vec<String> {
         lines(text).into_iter().filter(|line| !self.is_ours(line)).map(str::to_owned).collect()
     }
+}
+
+/// Whether a line belongs to another change object of this host.
+fn is_of_another(line: &str, mark: &str) -> bool {
+    let cob = |text: &str| CobId::new(text.trim_end().rsplit_once(MARK)?.1).ok();
+    let (its, own) = (cob(line), cob(mark));
+    its != own && its.zip(own).is_some_and(|(its, own)| its.host_str() == own.host_str())
 }
 
 /// Whether both addresses answer the same query. Queries have an address family, and an IPv6 loopback or IPv4-mapped
@@ -153,6 +169,78 @@ impl Spec for NameLine {
     }
 }
 
+impl NoEntry {
+    /// The part of a line that stays: other names keep the address, and a line without a name goes.
+    fn rest(&self, line: &str) -> Rest {
+        let text = &bare(line)[..bare(line).find('#').unwrap_or(bare(line).len())];
+        let mut words = text.split_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else { return Rest::Whole };
+        let is_meant = self.address.is_none_or(|meant| meant == address);
+        if !is_meant || is_of_another(line, &self.mark) {
+            return Rest::Whole;
+        }
+        let goes = |word: &str| self.names.is_empty() || self.names.iter().any(|name| name.eq_ignore_ascii_case(word));
+        if !words.clone().any(goes) {
+            return Rest::Whole;
+        }
+        if words.all(goes) {
+            return Rest::Nothing;
+        }
+        // Each name goes with the blanks before it; the rest stays byte for byte.
+        let (mut kept, mut at) = (String::new(), 0);
+        for word in text.split_whitespace() {
+            let start = at + text[at..].find(word).unwrap_or_default();
+            let end = start + word.len();
+            if kept.is_empty() || !goes(word) {
+                kept.push_str(&line[at..end]);
+            }
+            at = end;
+        }
+        Rest::Part(kept + &line[at..])
+    }
+}
+
+impl Spec for NoEntry {
+    fn target(&self) -> String {
+        let address = self.address.map(|address| address.to_string()).unwrap_or_default();
+        format!("no {address} {} in {FILE}", self.names.join(" "))
+    }
+
+    fn turn(&self) -> Option<&'static str> {
+        Some(TURN)
+    }
+
+    fn shared(&self) -> Option<(&str, &'static str)> {
+        Some((FILE, TURN))
+    }
+
+    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
+        let text = self.host.read(FILE)?;
+        let found = lines(&text).into_iter().filter(|line| self.rest(line) != Rest::Whole);
+        Ok(Some(json!(found.map(bare).collect::<Vec<_>>())))
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        Ok(Some(json!(Cut::of(&self.host.read(FILE)?, &|line| self.rest(line)))))
+    }
+
+    fn wanted(&self) -> Value {
+        json!([])
+    }
+
+    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+        let without = |text: &str| Some(Cut::out_of(text, &|line| self.rest(line))).filter(|new| new != text);
+        self.host.edit(FILE, 0o644, &without).map(|_| ())
+    }
+
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        let cut: Cut = before.and_then(|cut| serde_json::from_value(cut.clone()).ok()).unwrap_or_default();
+        let is_there = |line: &str, gone: &str| bare(line) == bare(gone);
+        let with = |text: &str| Some(cut.put_back(text, &is_there, &|_, _| None)).filter(|new| new != text);
+        if cut.is_empty() { Ok(()) } else { self.host.edit(FILE, 0o644, &with).map(|_| ()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -189,5 +277,51 @@ mod tests {
         spec.apply(None).expect("applied");
         spec.restore(before.as_ref()).expect("restored");
         assert_eq!(fs::read_to_string(&file).expect("read"), kept);
+    }
+    #[test]
+    fn names_that_must_not_exist_go_and_return_byte_for_byte() {
+        let root = tempfile::tempdir().expect("a folder");
+        let file = root.path().join("etc/hosts");
+        fs::create_dir(root.path().join("etc")).expect("made");
+        let cases: &[(&str, &[u8], &[u8])] = &[
+            (
+                r#""names":["db"]"#,
+                b"::1 localhost\n10.0.0.9 db\n10.0.0.8\tweb  DB db.x # db\n",
+                b"::1 localhost\n10.0.0.8\tweb db.x # db\n",
+            ),
+            (r#""names":["db"]"#, b"10.0.0.9 db # b\xFCro\n1.1.1.1 b # \xFC db", b"1.1.1.1 b # \xFC db"),
+            (r#""names":["db"],"address":"10.0.0.9""#, b"10.0.0.9 db\r\n10.0.0.8 db\r\n", b"10.0.0.8 db\r\n"),
+            (r#""address":"10.0.0.9""#, b"10.0.0.9 db web\n#10.0.0.9 db\n10.0.0.9", b"#10.0.0.9 db\n10.0.0.9"),
+            (
+                r#""names":["db"]"#,
+                b"1.1.1.1 db # cob n1/other\n2.2.2.2 db # cob n2/other\n",
+                b"1.1.1.1 db # cob n1/other\n",
+            ),
+            (r#""names":["10.0.0.9"]"#, b"10.0.0.9 db\n", b"10.0.0.9 db\n"),
+            (r#""names":["db"]"#, b"", b""),
+        ];
+        for (keys, theirs, without) in cases {
+            let content = format!(r#"{{"root":{:?},"absent":true,{keys}}}"#, root.path());
+            let spec = spec_in(&HostEntrySetting, &content, "n1/no-db").expect("good");
+            fs::write(&file, theirs).expect("written");
+            let before = spec.before().expect("seen");
+            for (is_back, expected) in [(false, without), (true, theirs)] {
+                for _ in 0..2 {
+                    if is_back { spec.restore(before.as_ref()) } else { spec.apply(before.as_ref()) }.expect("done");
+                    let now = fs::read(&file).expect("read");
+                    assert_eq!(String::from_utf8_lossy(&now), String::from_utf8_lossy(expected), "{keys} {is_back}");
+                }
+                assert_eq!(spec.look(None).expect("seen") == Some(spec.wanted()), !is_back || without == theirs);
+            }
+        }
+        // A file that does not exist is not made.
+        fs::remove_file(&file).expect("removed");
+        let spec =
+            spec_in(&HostEntrySetting, &format!(r#"{{"root":{:?},"absent":true,"names":["db"]}}"#, root.path()), "n1/x");
+        let spec = spec.expect("good");
+        let before = spec.before().expect("seen");
+        spec.apply(before.as_ref()).expect("applied");
+        spec.restore(before.as_ref()).expect("restored");
+        assert!(!file.exists());
     }
 }

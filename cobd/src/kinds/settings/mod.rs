@@ -3,6 +3,7 @@
 //! [`setting`] has the common part. Each entry of [`ALL`] is a kind; the other modules are helpers of the kinds.
 
 mod absent;
+mod account_absent;
 mod accounts;
 #[cfg(test)]
 mod accounts_test;
@@ -14,6 +15,7 @@ mod authorized_key;
 mod conf;
 mod config_keys;
 mod cron;
+mod cut;
 mod download;
 mod edits;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod ignored;
 mod kernel_log;
 mod kernel_module;
 mod mount;
+mod mount_absent;
 mod mounted;
 #[cfg(test)]
 mod mounts_test;
@@ -71,7 +74,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     #[cfg(test)]
     &Plain::<example_test::Motd>::KIND,
     &Plain::<GitCheckout>::KIND,
-    &Plain::<Group>::KIND,
+    &group::GroupSetting,
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
@@ -79,5 +82,5 @@ pub(super) const ALL: &[&dyn Native] = &[
     &Plain::<SwapFile>::KIND,
     &sysctl::SysctlSetting,
     &Plain::<Timezone>::KIND,
-    &Plain::<User>::KIND,
+    &user::UserSetting,
 ];

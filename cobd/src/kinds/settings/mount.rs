@@ -14,6 +14,7 @@ use cob_kinds::Mount;
 use serde_json::{Value, json};
 
 use super::kernel_log::KernelLog;
+use super::mount_absent::NoMount;
 use super::mounted::{self, Mounted};
 use super::refused;
 use super::remount::{self, Changed};
@@ -36,16 +37,16 @@ pub(super) struct MountSetting;
 
 /// The desired mount.
 #[derive(Debug)]
-struct Place {
-    host: Host,
+pub(super) struct Place {
+    pub(super) host: Host,
     cob: String,
-    path: String,
+    pub(super) path: String,
     source: String,
     /// The type for `mount -t`; `none` for a bind mount.
     kind: String,
     options: Vec<String>,
     pass: u8,
-    own: PathBuf,
+    pub(super) own: PathBuf,
     /// The longest wait for the lock of the table. The lock is not held while mounting, which may take any time.
     longest: Duration,
 }
@@ -55,7 +56,7 @@ impl Setting for MountSetting {
 
     fn spec(&self, Entry { content, host, cob, own, longest }: Entry<Mount>) -> Result<Box<dyn Spec>, String> {
         let path = content.mount_point().to_owned();
-        let Mount { mut kind, mut options, source, pass, .. } = content;
+        let Mount { mut kind, mut options, source, pass, absent, .. } = content;
         if kind == "bind" {
             kind = "none".to_owned();
             options.insert(0, "bind".to_owned());
@@ -63,12 +64,13 @@ impl Setting for MountSetting {
         if options.is_empty() {
             options.push("defaults".to_owned());
         }
-        Ok(Box::new(Place { host, cob, path, source, kind, options, pass, own, longest }))
+        let place = Place { host, cob, path, source, kind, options, pass, own, longest };
+        Ok(if absent { Box::new(NoMount { place }) } else { Box::new(place) })
     }
 }
 
 impl Place {
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.host.root().is_none()
     }
 
@@ -90,7 +92,7 @@ impl Place {
     }
 
     /// Whether a line of the table is about this path.
-    fn is_about(&self, line: &str) -> bool {
+    pub(super) fn is_about(&self, line: &str) -> bool {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let on = fields.get(1).map(|path| mounted::unescaped(path));
         !line.trim_start().starts_with('#') && on.is_some_and(|on| on.trim_end_matches('/') == self.path)
@@ -112,17 +114,22 @@ impl Place {
     }
 
     /// The lines of the table about this path.
-    fn lines(&self) -> Result<Vec<String>, String> {
+    pub(super) fn lines(&self) -> Result<Vec<String>, String> {
         let text = self.host.read(FSTAB)?;
         Ok(text.lines().filter(|line| self.is_about(line)).map(str::to_owned).collect())
     }
 
     /// Replaces the lines about this path, and marks ours. `open`: the last line of the table had no line end.
     fn set_lines(&self, ours: bool, new: &[String], open: bool) -> Result<(), String> {
+        self.edit_table(&|text| self.with_lines(text, ours, new, open))
+    }
+
+    /// Changes the table, and lets systemd read it again.
+    pub(super) fn edit_table(&self, change: &dyn Fn(&str) -> String) -> Result<(), String> {
         let _turn = Turn::wait(&self.own, TURN, self.longest)?;
         let unread = self.has_systemd().then(|| self.own.join(UNREAD));
         let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-        let change = |text: &str| Some(self.with_lines(text, ours, new, open)).filter(|changed| changed != text);
+        let change = |text: &str| Some(change(text)).filter(|changed| changed != text);
         // Also true if an earlier attempt was killed in between.
         let was_unread = unread.as_ref().is_some_and(|path| path.exists());
         if let Some(path) = unread.as_ref().filter(|_| !was_unread) {
@@ -137,7 +144,7 @@ impl Place {
         fs::remove_file(&path).map_err(|error| failed(&path, error))
     }
 
-    fn has_systemd(&self) -> bool {
+    pub(super) fn has_systemd(&self) -> bool {
         self.is_live() && self.host.path(SYSTEMD).is_dir()
     }
 
@@ -238,7 +245,7 @@ impl Place {
         json!({ "source": self.source, "type": self.kind, "flags": self.wanted_flags() })
     }
 
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+    pub(super) fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
         let mut command = Command::new(program);
         command.env("LC_ALL", "C.UTF-8").args(arguments);
         let ran = run_bounded(&mut command, b"")?;
@@ -332,7 +339,7 @@ impl Place {
         }
     }
 
-    fn unmount(&self) -> Result<(), String> {
+    pub(super) fn unmount(&self) -> Result<(), String> {
         self.run("umount", &["--", &self.path]).map_err(|why| {
             format!(
                 "{} can't be unmounted: {why}; stop the processes that use it (`fuser -vm {}`)",

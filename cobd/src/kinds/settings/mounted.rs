@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::kinds::native::Host;
 
 /// Flags that the kernel lists by their option names, each with its opposite option.
@@ -99,6 +101,55 @@ pub(super) fn at(host: &Host, path: &str) -> Result<On, String> {
     Ok(On { seen, hidden, cover: cover.unwrap_or_default() })
 }
 
+/// A mount on a path, with all that is needed to mount it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Layer {
+    pub(super) source: String,
+    pub(super) kind: String,
+    /// The options as the kernel lists them.
+    pub(super) options: Vec<String>,
+    /// The folder where the same file system is visible, too: then it is mounted again from there.
+    pub(super) other: Option<String>,
+    /// The file behind a loop device.
+    pub(super) file: Option<String>,
+    /// A part of a file system is mounted here.
+    pub(super) is_part: bool,
+}
+
+/// The mounts on this path that are visible one below the other, from the lowest to the topmost.
+///
+/// # Errors
+/// If the kernel's list can't be read.
+pub(super) fn layers(host: &Host, path: &str) -> Result<Vec<Layer>, String> {
+    let (all, path) = (host.read("/proc/self/mountinfo")?, resolved(host, path));
+    let lines: Vec<Line> = all.lines().filter_map(read).collect();
+    let here = way_to(&lines, &path).into_iter().filter(|line| line.on == path);
+    let layer = |line: &Line| {
+        let same = lines.iter().filter(|other| other.on != path && other.device == line.device);
+        let mut other = same.filter_map(|other| {
+            let below = line.root.strip_prefix(other.root.trim_end_matches('/'))?;
+            let is_below = below.is_empty() || below.starts_with('/');
+            let folder = format!("{}{}", other.on.trim_end_matches('/'), below.trim_end_matches('/'));
+            is_below.then(|| if folder.is_empty() { "/".to_owned() } else { folder })
+        });
+        let Mounted { source, kind, options, of_file_system } = line.mounted.clone();
+        let mut options = options;
+        // Labels of security modules are shown, and can't be given.
+        options
+            .extend(of_file_system.into_iter().filter(|option| !["rw", "ro", "seclabel"].contains(&option.as_str())));
+        options.dedup();
+        Layer {
+            other: other.next_back(),
+            file: backing_file(&source).and_then(|file| file.to_str().map(str::to_owned)),
+            is_part: line.root != "/" && kind != "btrfs",
+            source,
+            kind,
+            options,
+        }
+    };
+    Ok(here.map(layer).collect())
+}
+
 /// The mounts on the way to a path, from the root on.
 fn way_to<'a>(lines: &'a [Line], path: &str) -> Vec<&'a Line> {
     let is_below = |line: &Line, other: &Line| line.below == other.id && line.id != other.id;
@@ -131,6 +182,9 @@ struct Line {
     id: u64,
     /// The id of its parent mount.
     below: u64,
+    device: String,
+    /// The folder in the file system that is mounted.
+    root: String,
     on: String,
     mounted: Mounted,
 }
@@ -148,7 +202,8 @@ fn read(line: &str) -> Option<Line> {
     let of_file_system = of_file_system.split(',').map(str::to_owned).collect();
     let mounted = Mounted { source, kind, options, of_file_system };
     let number = |at: usize| front.get(at)?.parse().ok();
-    Some(Line { id: number(0)?, below: number(1)?, on: unescaped(front.get(4)?), mounted })
+    let text = |at: usize| front.get(at).map(|text| unescaped(text));
+    Some(Line { id: number(0)?, below: number(1)?, device: text(2)?, root: text(3)?, on: text(4)?, mounted })
 }
 
 /// Escapes a name like the kernel and `/etc/fstab`: blanks and backslashes become octal numbers.

@@ -5,6 +5,8 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use super::tests::{content, host, in_a_namespace, is_mounted, mount, moved, own_fstab, read, run, setting};
+use crate::kinds::contract::Case;
+use crate::kinds::contract::tests::holds;
 use crate::kinds::native::Turn;
 use crate::kinds::testing::{Bench, reason};
 
@@ -246,4 +248,86 @@ async fn a_table_keeps_its_ends_of_lines_and_its_reader_takes_ours() {
     moved(&mut bench, &context, "absent", "present").await;
     let lines = "/dev/sdb /srv xfs defaults 0 0\n# cob n1/a/b\n/dev/sdc /srv/x ext4 defaults 0 0\n";
     assert_eq!(read(host.path().join("etc/fstab")), lines);
+}
+
+#[tokio::test]
+async fn what_must_not_be_mounted_goes_and_returns() {
+    if in_a_namespace("kinds::settings::mounts_test::what_must_not_be_mounted_goes_and_returns").is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("data");
+    fs::create_dir(&path).expect("made");
+    let table = format!(
+        "# first\r\n/dev/sdz / ext4 defaults 0 1\nt {path} tmpfs size=1m,noexec 0 0\n# last\nt2 {path}/ tmpfs noauto 0 0",
+        path = path.display()
+    );
+    own_fstab(folder.path(), &table);
+    run(&format!("mount -t tmpfs -o size=1m,noexec,mode=750 t {}", path.display()));
+    let seen = || run(&format!("findmnt -n -o SOURCE,FSTYPE,OPTIONS --mountpoint {}", path.display()));
+    let was = seen();
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("mount"), &format!(r#"{{"path":{path:?},"absent":true}}"#));
+    // A file would be lost.
+    fs::write(path.join("file"), "1").expect("written");
+    let found = bench.check(&context).await;
+    assert!(found.difference.contains("has files, which would be lost"), "{}", found.difference);
+    let why = reason(bench.transition(&context, "absent", "present").await);
+    assert!(why.contains("has files, which would be lost: remove them first"), "{why}");
+    fs::remove_file(path.join("file")).expect("removed");
+    moved(&mut bench, &context, "absent", "present").await;
+    assert!(!is_mounted(&path) && path.is_dir());
+    assert_eq!(read("/etc/fstab".into()), "# first\r\n/dev/sdz / ext4 defaults 0 1\n# last\n");
+    run(&format!("mount -t tmpfs other {}", path.display()));
+    let found = bench.check(&context).await;
+    assert_eq!(found.difference, r#"wanted {"mounted":[]}, found {"mounted":["other (tmpfs)"]}"#);
+    moved(&mut bench, &context, "outdated", "present").await;
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!((read("/etc/fstab".into()), seen()), (table, was));
+}
+
+#[tokio::test]
+async fn a_bind_mount_that_must_not_be_there_returns_from_its_folder() {
+    if in_a_namespace("kinds::settings::mounts_test::a_bind_mount_that_must_not_be_there_returns_from_its_folder")
+        .is_some()
+    {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "");
+    let (from, path) = (folder.path().join("from"), folder.path().join("data"));
+    fs::create_dir_all(from.join("deep")).expect("made");
+    fs::create_dir(&path).expect("made");
+    fs::write(from.join("deep/file"), "1").expect("written");
+    run(&format!("mount --bind {} {}", from.join("deep").display(), path.display()));
+    run(&format!("mount -o remount,bind,ro,nosuid {}", path.display()));
+    let seen = || run(&format!("findmnt -n -o OPTIONS --mountpoint {}", path.display()));
+    let was = seen();
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("mount"), &format!(r#"{{"path":{path:?},"absent":true}}"#));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert!(!path.join("file").exists());
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!((read(path.join("file")).as_str(), seen()), ("1", was));
+    let case = Case::new(setting("mount"), &format!(r#"{{"path":{path:?},"absent":true}}"#));
+    let probe = path.join("file");
+    let case = case.watching("/etc/fstab").probing(move || probe.exists().to_string()).kills(3);
+    // Without another content it is never outdated.
+    let outdated = ["outdated -> present", "outdated -> absent"];
+    holds(&case, &[outdated, outdated].concat()).await;
+}
+
+#[tokio::test]
+async fn in_a_folder_only_the_table_counts() {
+    let table = "a /srv/x ext4 defaults 0 0\nb /srv/y ext4 defaults 0 0\n";
+    let host = host(&[("etc/fstab", table)]);
+    let keys = |path: &str| content(host.path(), &format!(r#""path":"{path}","absent":true"#));
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("mount"), &keys("/srv/x"));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(read(host.path().join("etc/fstab")), "b /srv/y ext4 defaults 0 0\n");
+    moved(&mut bench, &context, "present", "absent").await;
+    let case = Case::new(setting("mount"), &keys("/srv/x")).other(&keys("/srv/y")).watching(host.path());
+    holds(&case.kills(4), &[]).await;
+    assert_eq!(read(host.path().join("etc/fstab")), table);
 }

@@ -166,6 +166,14 @@ pub(in crate::kinds) trait Spec {
         Ok(())
     }
 
+    /// Whether a transition to the desired state can begin now. Asked also before the first transition, for `prepare`.
+    ///
+    /// # Errors
+    /// The reason why it would fail, as text.
+    fn hindered(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Brings the property into the desired state.
     fn apply(&self, before: Option<&Value>) -> Result<(), String>;
 
@@ -202,7 +210,11 @@ impl<S: Setting> Native for S {
             spec.clear_killed(&property.host, &call.own)?;
         }
         let Some(note) = note::read::<Note>(&call.own)? else {
-            return if call.observed { seen(self, spec, call) } else { Ok(Found::state("absent")) };
+            if call.observed {
+                return seen(self, spec, call);
+            }
+            let hindered = spec.hindered().err();
+            return Ok(hindered.map_or_else(|| Found::state("absent"), |why| Found::differing("absent", why)));
         };
         let noted = Property::read(self, &note.content, call)?;
         if !noted.is(&property) {
@@ -293,6 +305,7 @@ fn seen(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<Found, S
 
 fn present(setting: &impl Setting, property: &Property, call: &Call) -> Result<(), String> {
     let spec = property.spec.as_ref();
+    spec.hindered()?;
     let note = note::read::<Note>(&call.own)?;
     let is_about_this = match &note {
         Some(note) => Property::read(setting, &note.content, call)?.is(property),

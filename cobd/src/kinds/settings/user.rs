@@ -9,13 +9,29 @@ use std::collections::BTreeSet;
 use cob_kinds::User;
 use serde_json::{Map, Value, json};
 
+use super::account_absent::Absent;
 use super::accounts::{
     Account, TURN, account, groups, has_line, has_shadow, has_stale_lock, remove_traces_of_group, run,
 };
-use super::{Entry, Spec};
+use super::{Entry, Setting, Spec};
 
 /// A key in the note: the account did not exist.
 const ABSENT: &str = "absent";
+
+/// The back end `user`.
+#[derive(Debug)]
+pub(super) struct UserSetting;
+
+impl Setting for UserSetting {
+    type Content = User;
+
+    fn spec(&self, entry: Entry<User>) -> Result<Box<dyn Spec>, String> {
+        if entry.content.absent {
+            return Ok(Absent::user(entry.host, entry.content.name, entry.longest));
+        }
+        Ok(Box::new(entry))
+    }
+}
 
 impl Entry<User> {
     fn account(&self) -> Result<Option<Account>, String> {
