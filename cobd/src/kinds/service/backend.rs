@@ -139,7 +139,7 @@ impl Backend for ServiceKind {
             rests_on: rests_on(context),
             rests_down: rests_down(context),
             leaving: context.leaving,
-            triggers: if rests_down(context) { self.watcher.triggers().as_ref().clone() } else { BTreeSet::new() },
+            triggers: self.watcher.triggers().as_ref().clone(),
             wanted: if is_socket(&content) { self.watcher.wanted().as_ref().clone() } else { BTreeSet::new() },
         };
         let command = match tools.call(MOVE_SERVICE, &wish) {

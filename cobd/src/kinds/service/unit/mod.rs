@@ -24,6 +24,7 @@ mod look;
 mod mover;
 #[cfg(test)]
 mod mover_test;
+mod originals;
 mod own;
 mod served;
 #[cfg(test)]

@@ -19,10 +19,11 @@ use super::ended::ServiceState;
 use super::files::{configuration, is_mask, put_back, write_text};
 use super::handover::hand_over;
 use super::journal::{ending, last_words as last_words_of};
-use super::links::{Links, all_links, install_section, keep_linked, places};
+use super::links::{all_links, install_section, keep_linked, places};
 use super::look::{is_run_by_a_trigger, name_as_systemd_does, serves_a_socket, unread_of};
+use super::originals::{no_section, of_former, put_all_back, put_other_back};
 use super::own::{is_own, refusal};
-use super::served::{start_again, stop_served, stop_what_goes};
+use super::served::{outside_triggers, start_again, start_triggers, stop_served, stop_what_goes};
 use crate::blocking::beside;
 use crate::kinds::service::commands::{Commands, environment, last_words};
 use crate::kinds::service::folder::ServiceFolder;
@@ -88,7 +89,9 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
         }
         stop_what_goes(&bus, &before).await?;
         put_all_back(&bus, folder, &mut before).await?;
-        for unit in before.that_ran() {
+        let (triggers, others): (Vec<_>, Vec<_>) =
+            before.that_ran().into_iter().partition(|unit| unit.ends_with(".socket"));
+        for unit in triggers.into_iter().chain(others) {
             let state = bus.look(&unit).await?;
             if !going.goes_on() {
                 return Ok(());
@@ -242,6 +245,10 @@ impl Mover<'_> {
         }
         // `StartUnit` would wait for an automatic restart by systemd.
         let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
+        if !state.runs() && !state.moves() {
+            let noted = Before::read(&self.wish.folder)?.map(|before| before.others_ran).unwrap_or_default();
+            start_triggers(&self.bus, &state, &noted, self.limit).await?;
+        }
         let ran = stop_served(&self.bus, &state, &self.wish.wanted, self.limit).await?;
         let started = match self.bus.job(method, &self.unit, self.limit).await {
             Ok(()) => self.become_ready(&identity).await,
@@ -303,15 +310,21 @@ impl Mover<'_> {
             && !leaves
             && is_run_by_a_trigger(&found, &self.content, &self.wish.triggers, started.as_ref());
         if !run_by_a_trigger {
-            if (found.runs() || found.moves())
-                && let Err(why) = self.bus.job("StopUnit", &self.unit, self.limit).await
-            {
-                return Err(self.explain(format!("stop: {why}")).await);
+            if found.runs() || found.moves() {
+                if leaves {
+                    self.stop_triggers(&found).await?;
+                }
+                self.stop_it().await?;
             }
             self.bus.reset_failed(&self.unit).await;
         }
         Started::remove(&self.wish.folder);
-        let state = self.bus.look(&self.unit).await?;
+        let mut state = self.bus.look(&self.unit).await?;
+        let runs_again = !run_by_a_trigger && (state.runs() || state.moves());
+        if runs_again && !self.wish.rests_down && self.stop_triggers(&state).await? {
+            self.stop_it().await?;
+            state = self.bus.look(&self.unit).await?;
+        }
         if !run_by_a_trigger && (state.runs() || state.moves()) {
             return Err(self.still_runs(&state));
         }
@@ -330,6 +343,30 @@ impl Mover<'_> {
             self.bus.job("StopUnit", &self.unit, self.limit).await.map_err(|why| format!("stop: {why}"))?;
         }
         self.mask_if_wanted().await
+    }
+
+    async fn stop_it(&self) -> Result<(), String> {
+        match self.bus.job("StopUnit", &self.unit, self.limit).await {
+            Ok(()) => Ok(()),
+            Err(why) => Err(self.explain(format!("stop: {why}")).await),
+        }
+    }
+
+    /// Stops sockets outside of the model that would start the unit again at once. They run again with its next start, or
+    /// after its departure. Returns whether there was one.
+    async fn stop_triggers(&self, found: &UnitState) -> Result<bool, String> {
+        let triggers = outside_triggers(&self.bus, found, &self.wish.triggers).await?;
+        if triggers.is_empty() {
+            return Ok(false);
+        }
+        let mut before = self.note(found, [].into_iter())?;
+        before.others_ran.extend(triggers.iter().cloned());
+        before.write(&self.wish.folder)?;
+        for name in triggers {
+            let stopped = self.bus.job("StopUnit", &name, self.limit).await;
+            stopped.map_err(|why| format!("stopping {name}, which starts {} again: {why}", self.unit))?;
+        }
+        Ok(true)
     }
 
     /// Masks a stopped unit if the content says so, even before its package is installed.
@@ -604,79 +641,4 @@ fn told(unit: &str, why: &str, service: &ServiceState, said: &str) -> String {
     let _ = writeln!(std::io::stderr(), "{said}");
     let how = if how.is_empty() { how } else { format!(" ({how})") };
     format!("{unit}: {why}{how}{}", last_words(said))
-}
-
-/// Adds to an error the unit of the earlier content.
-fn of_former(before: &Before) -> impl FnOnce(String) -> String + use<> {
-    let unit = before.unit.clone();
-    move |why| format!("restoring {unit}, which an earlier content managed: {why}")
-}
-
-/// Stops a unit that the change object no longer manages, and restores its files. It is restarted only at the
-/// departure: until then another unit runs in its place.
-async fn put_other_back(bus: &Bus, folder: &Path, mut before: Before, limit: Instant) -> Result<(), String> {
-    let state = bus.look(&before.unit).await?;
-    if (state.runs() || state.moves()) && !is_own(&state.id) {
-        bus.job("StopUnit", &before.unit, limit).await.map_err(|why| format!("stop: {why}"))?;
-    }
-    Started::remove(folder);
-    bus.reset_failed(&before.unit).await;
-    put_all_back(bus, folder, &mut before).await?;
-    if before.that_ran().is_empty() { Before::remove(folder) } else { Ok(()) }
-}
-
-/// Restores files, masks and enablement. Idempotent.
-async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(), String> {
-    if before.restored {
-        return Ok(());
-    }
-    before.settle_links(folder)?;
-    if before.links.is_none() {
-        take_enablement_back(bus, before).await?;
-    }
-    for (name, found) in &before.files {
-        put_back(&before.systemd.units.join(name), found).map_err(|e| format!("{name}: {e}"))?;
-    }
-    if !before.had_folder {
-        // A folder with other entries stays.
-        let _ = std::fs::remove_dir(before.systemd.units.join(format!("{}.d", before.unit)));
-    }
-    bus.reload().await?;
-    let there = bus.look(&before.unit).await?.is_there();
-    let changed = match &before.links {
-        Some(links) => links.put_back(there)?,
-        None => there && give_enablement_back(bus, before).await?,
-    };
-    if changed {
-        bus.reload().await?;
-    }
-    before.restored = true;
-    before.files.clear();
-    before.links = Some(Links::default());
-    before.write(folder)
-}
-
-/// Disables a unit that was not enabled before, only by systemd's word for its enablement.
-async fn take_enablement_back(bus: &Bus, before: &Before) -> Result<(), String> {
-    // While the file with its section [Install] exists.
-    if before.was_enabled() || !bus.look(&before.unit).await?.file_state.starts_with("enabled") {
-        return Ok(());
-    }
-    for runtime in [false, true] {
-        bus.disable(&before.unit, runtime).await?;
-    }
-    Ok(())
-}
-
-/// Enables a unit that was enabled before, only by systemd's word. Returns whether this was a change.
-async fn give_enablement_back(bus: &Bus, before: &Before) -> Result<bool, String> {
-    if !before.was_enabled() || bus.look(&before.unit).await?.file_state.starts_with("enabled") {
-        return Ok(false);
-    }
-    let (installs, _) = bus.enable(&before.unit, before.file_state == "enabled-runtime").await?;
-    if installs { Ok(true) } else { Err(no_section(&before.unit)) }
-}
-
-fn no_section(unit: &str) -> String {
-    format!("{unit} can't be enabled: it has no section [Install]; leave out `enabled`")
 }

@@ -521,3 +521,38 @@ async fn a_mask_is_there_before_the_unit_is_and_again_when_its_start_fails() {
     bench.move_it(Goal::Stop, true, content).await;
     assert!(!place.exists() && !place.is_symlink());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_a_socket_outside_of_the_model_starts_again_departs() {
+    let Some(bench) = Bench::new().await else { return };
+    let content = r#"{"unit":"b"}"#;
+    bench.systemd.tell("b.service", "TriggeredBy", vec!["b.socket"]);
+    bench.systemd.tell("b.socket", "Triggers", vec!["b.service"]);
+    bench.systemd.start("b.socket");
+    bench.systemd.start("b.service");
+    // A restart: the service is down in between, and the socket is back with it.
+    bench.move_it(Goal::Start, false, content).await;
+    bench.move_it(Goal::Stop, false, content).await;
+    assert!(bench.systemd.running().is_empty(), "{:?}", bench.systemd.running());
+    assert_eq!(bench.look(content).await.0, "down");
+    bench.move_it(Goal::Start, false, content).await;
+    assert_eq!(bench.systemd.running(), ["b.service", "b.socket"]);
+    // The departure.
+    bench.move_it(Goal::Stop, true, content).await;
+    assert!(bench.systemd.running().is_empty(), "{:?}", bench.systemd.running());
+    bench.restore().await;
+    assert_eq!(bench.systemd.running(), ["b.service", "b.socket"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_of_the_model_is_left_alone() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.tell("b.service", "TriggeredBy", vec!["b.socket"]);
+    bench.systemd.start("b.socket");
+    bench.systemd.start("b.service");
+    let wish = Wish { leaving: true, ..bench.wish(bench.folder(), Goal::Stop) };
+    let wish = Wish { triggers: BTreeSet::from(["b.socket".to_owned()]), ..wish };
+    let why = bench.move_as(r#"{"unit":"b"}"#, wish).await.expect_err("the socket starts it again");
+    assert!(why.contains("b.socket may have started it again"), "{why}");
+    assert_eq!(bench.systemd.running(), ["b.service", "b.socket"]);
+}

@@ -1,5 +1,5 @@
-//! Stops of other units during a transition: services of sockets, and services that would run on without their unit
-//! file.
+//! Stops of other units during a transition: services of sockets, services that would run on without their unit file, and
+//! sockets outside of the model that would start a stopped service again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,6 +10,40 @@ use super::before::Before;
 use super::bus::{Bus, UnitState};
 use super::files::Found;
 use super::own::is_own;
+
+/// Units that start another unit at once when it is stopped, if there is work.
+const AT_ONCE: [&str; 2] = [".socket", ".path"];
+
+/// The active units outside of the model that start a stopped unit again at once. `of_model`: the triggers of the model.
+pub(super) async fn outside_triggers(
+    bus: &Bus,
+    unit: &UnitState,
+    of_model: &BTreeSet<String>,
+) -> Result<Vec<String>, String> {
+    let mut active = Vec::new();
+    for name in unit.triggered_by.iter().filter(|name| !of_model.contains(*name)) {
+        if AT_ONCE.iter().any(|ending| name.ends_with(ending)) && bus.look(name).await?.runs() {
+            active.push(name.clone());
+        }
+    }
+    Ok(active)
+}
+
+/// Starts the noted triggers of a unit that does not run: systemd starts no socket while its service runs.
+pub(super) async fn start_triggers(
+    bus: &Bus,
+    unit: &UnitState,
+    noted: &BTreeSet<String>,
+    limit: Instant,
+) -> Result<(), String> {
+    for name in unit.triggered_by.iter().filter(|name| noted.contains(*name)) {
+        if !bus.look(name).await?.runs() {
+            let started = bus.job("StartUnit", name, limit).await;
+            started.map_err(|why| format!("starting {name} again, which ran before: {why}"))?;
+        }
+    }
+    Ok(())
+}
 
 /// Stops the services of a socket before its start, because systemd starts no socket while its service runs. Returns
 /// the stopped services, for a later restart. `wanted` units are left alone.

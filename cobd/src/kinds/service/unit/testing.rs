@@ -114,7 +114,7 @@ impl Drop for FakeSystemd {
 /// No property of systemd: the unit ends at once and is restarted.
 pub(super) const CRASHES: &str = "crashes";
 
-/// Every unit is loaded and wanted by the same target; jobs end at once.
+/// Every unit is loaded and wanted by the same target; jobs end at once. A running socket always has work for its service.
 async fn serve(mut calls: MessageStream, runs: Runs, told: Properties, begun: Arc<AtomicU8>, base: PathBuf) {
     let bus = Connection::from(&calls);
     let (mut names, mut jobs) = (Vec::<String>::new(), 0_u8);
@@ -151,9 +151,19 @@ async fn serve(mut calls: MessageStream, runs: Runs, told: Properties, begun: Ar
                 let (unit, _): (String, String) = call.body().deserialize().expect("a name and a mode");
                 jobs += 1;
                 begun.store(jobs, Ordering::SeqCst);
-                match method.as_str() {
-                    "StopUnit" => _ = runs.lock().expect("not poisoned").remove(&unit),
-                    _ => _ = runs.lock().expect("not poisoned").insert(unit.clone(), jobs),
+                let triggered_by = told.lock().expect("not poisoned").get(&unit).and_then(|told| {
+                    let by = told.get("TriggeredBy")?.try_clone().ok()?;
+                    Vec::<String>::try_from(by).ok()
+                });
+                {
+                    let mut runs = runs.lock().expect("not poisoned");
+                    let has_work = |unit: &String| unit.ends_with(".socket") && runs.contains_key(unit);
+                    let is_started_again = triggered_by.into_iter().flatten().any(|unit| has_work(&unit));
+                    match method.as_str() {
+                        "StopUnit" if is_started_again => _ = runs.insert(unit.clone(), jobs),
+                        "StopUnit" => _ = runs.remove(&unit),
+                        _ => _ = runs.insert(unit.clone(), jobs),
+                    }
                 }
                 let job = object(&format!("{MANAGER_PATH}/job/{jobs}"));
                 bus.reply(&header, &job).await.expect("answered");
