@@ -140,7 +140,8 @@ impl<'a> Apt<'a> {
             return Ok(Some("dpkg was interrupted".to_owned()));
         }
         let half = self.half_done()?;
-        let shown: Vec<_> = half.iter().take(5).map(|(name, status)| format!("{name} ({status})")).collect();
+        let shown: Vec<_> =
+            half.iter().take(5).map(|(name, status)| format!("{name} ({})", in_words(status))).collect();
         Ok((!shown.is_empty()).then(|| format!("half-done: {}", shown.join(", "))))
     }
 
@@ -195,12 +196,7 @@ impl<'a> Apt<'a> {
 
     /// All installed packages.
     fn all(&self) -> Result<BTreeSet<String>, String> {
-        self.with_status("installed")
-    }
-
-    fn with_status(&self, status: &str) -> Result<BTreeSet<String>, String> {
-        let known = self.known(&[])?.into_iter().filter(|known| known.status == status);
-        Ok(known.map(|known| known.name).collect())
+        Ok(self.known(&[])?.into_iter().filter(Known::is_installed).map(|known| known.name).collect())
     }
 
     fn query(&self, arguments: &[&str]) -> Result<Ran, String> {
@@ -221,10 +217,12 @@ impl<'a> Apt<'a> {
         run_bounded(self.apt("apt-mark").arg("auto").args(&companions), b"")?.ok().map(|_| ())
     }
 
-    /// Packages that are neither completely installed nor absent, with dpkg's status.
+    /// Packages that are neither completely installed nor absent, with dpkg's status. A package that waits for triggers
+    /// (`t`, `W`) is complete: the next run of apt works them off.
     fn half_done(&self) -> Result<Vec<(String, String)>, String> {
         let is_whole = |status: &str| {
-            matches!(status.get(1..2), Some("n" | "c" | "i")) && matches!(status.get(2..3), None | Some(" "))
+            let is_done = matches!(status.get(1..2), Some("n" | "c" | "i" | "t" | "W"));
+            is_done && matches!(status.get(2..3), None | Some(" "))
         };
         let half = self.known(&[])?.into_iter().filter(|known| !is_whole(&known.abbreviated));
         Ok(half.map(|known| (known.name, known.abbreviated.trim().to_owned())).collect())
@@ -316,6 +314,24 @@ struct Known {
     abbreviated: String,
 }
 
+impl Known {
+    /// Whether it is installed, perhaps with triggers that the next run of apt works off.
+    fn is_installed(&self) -> bool {
+        ["installed", "triggers-pending", "triggers-awaited"].contains(&self.status.as_str())
+    }
+}
+
+/// The abbreviated status of a half-done package in words.
+fn in_words(status: &str) -> String {
+    let word = match status.get(1..2) {
+        Some("H") => "half-installed",
+        Some("U") => "unpacked, not configured",
+        Some("F") => "configured half-way",
+        _ => status,
+    };
+    if status.ends_with('R') { format!("{word}, to be installed again") } else { word.to_owned() }
+}
+
 /// Whether some files of a half-done package are missing, according to its dpkg status.
 fn is_in_half(status: &str) -> bool {
     status.get(1..2) == Some("H") || status.ends_with('R')
@@ -348,7 +364,7 @@ impl Manager for Apt<'_> {
             return Ok(Installed::No);
         };
         Ok(match known.status.as_str() {
-            "installed" => Installed::Yes { version: known.version, held: known.held },
+            _ if known.is_installed() => Installed::Yes { version: known.version, held: known.held },
             "not-installed" => Installed::No,
             "config-files" => Installed::Configuration,
             status => Installed::Half(status.to_owned()),
@@ -509,7 +525,8 @@ impl Manager for Apt<'_> {
         let mut needless = Plan::of_apt(&told).going();
         if purge {
             // A kill between removal and purge leaves the configuration of a removed package.
-            needless.extend(self.with_status("config-files")?);
+            let removed = self.known(&[])?.into_iter().filter(|known| known.status == "config-files");
+            needless.extend(removed.map(|known| known.name));
         }
         Ok(needless)
     }

@@ -294,6 +294,36 @@ async fn a_broken_database_of_others_is_left_for_a_person() {
 }
 
 #[tokio::test]
+async fn a_package_that_waits_for_triggers_is_in_order() {
+    let Some(world) = World::filled() else { return };
+    world.add("other", "1", "");
+    world.dpkg(&["--install", world.repository().join("other_1_all.deb").to_str().expect("text")]);
+    // As `dpkg --no-triggers` leaves it.
+    let status = world.root().join("var/lib/dpkg/status");
+    let pending = || {
+        let text = fs::read_to_string(&status).expect("read");
+        let whole = "Package: other\nStatus: install ok installed\n";
+        let waits = "Package: other\nStatus: install ok triggers-pending\n";
+        let text = text.replace(whole, waits).replace("Version: 1\n", "Version: 1\nTriggers-Pending: /usr/share/x\n");
+        fs::write(&status, text).expect("written");
+        assert!(world.installed().contains("it other 1"), "{}", world.installed());
+    };
+    pending();
+    let mut bench = Bench::new();
+    let context = bench.context(&package(), &world.content(""));
+    moved(&mut bench, &context, "absent", "present").await;
+    // The package itself waits.
+    let other = world.content("").replace("\"cobtest\"", "\"other\"");
+    let mut bench = Bench::new();
+    let mut context = bench.context(&package(), &other);
+    std::sync::Arc::make_mut(&mut context.cob).observe = true;
+    if !world.installed().contains("it other") {
+        pending();
+    }
+    assert_eq!(found(&mut bench, &context).await, ("present".to_owned(), String::new()));
+}
+
+#[tokio::test]
 async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
     let Some(world) = World::new() else { return };
     world.has_a_shell();
@@ -329,7 +359,10 @@ async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
     world.add_with("other", "1", "", Some("echo no way >&2; exit 1"));
     world.dpkg(&["--install", world.repository().join("other_1_all.deb").to_str().expect("text")]);
     let why = reason(bench.transition(&new, "outdated", "absent").await);
-    assert!(why.contains("can't be repaired") && why.contains("other (iF)") && why.contains("no disk"), "{why}");
+    assert!(
+        why.contains("can't be repaired") && why.contains("other (configured half-way)") && why.contains("no disk"),
+        "{why}"
+    );
 }
 
 #[tokio::test]
