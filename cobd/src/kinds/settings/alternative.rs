@@ -1,8 +1,10 @@
 //! The kind back end `alternative`: the program behind a common name, set by `update-alternatives`.
 //!
 //! The state is read from the links and from the file that the program keeps for each name; only the program changes
-//! it, because further links, such as those of manual pages, go with it.
+//! it, because further links, such as those of manual pages, go with it. The program makes a further link only if its target
+//! exists; so the further links are noted, and are as they were afterwards.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
@@ -15,6 +17,8 @@ use crate::kinds::native::run_bounded;
 /// The folders of the program's files: of Debian and of Red Hat.
 const FOLDERS: [&str; 2] = ["/var/lib/dpkg/alternatives", "/var/lib/alternatives"];
 const PROGRAM: &str = "update-alternatives";
+/// The folder of the links to the chosen programs.
+const LINKS: &str = "/etc/alternatives";
 /// The name of the file lock for all changes: the program has no lock.
 const TURN: &str = "alternatives";
 
@@ -45,6 +49,42 @@ impl Entry<Alternative> {
         offered
     }
 
+    /// The further links: the path of each, and its place among the alternatives.
+    fn further(record: &str) -> Vec<[String; 2]> {
+        let lines: Vec<&str> = record.lines().skip(2).take_while(|line| !line.is_empty()).collect();
+        let pairs = lines.chunks_exact(2).map(|pair| [pair[1].to_owned(), format!("{LINKS}/{}", pair[0])]);
+        pairs.filter(|[path, _]| path.starts_with('/')).collect()
+    }
+
+    /// The targets of the further links. `None`: there is no link.
+    fn targets(&self, record: &str) -> BTreeMap<String, Option<String>> {
+        let target = |path: String| {
+            let target =
+                fs::read_link(self.host.path(&path)).ok().and_then(|target| target.to_str().map(str::to_owned));
+            (path, target)
+        };
+        Self::further(record).into_iter().flatten().map(target).collect()
+    }
+
+    /// Gives the further links their earlier targets, unless packages have changed the alternatives since.
+    fn restore_targets(&self, before: &Value, record: &str) -> Result<(), String> {
+        let is_same = before["offers"].as_str().is_some_and(|offers| offers == offers_of(record));
+        let noted = serde_json::from_value::<BTreeMap<String, Option<String>>>(before["further"].clone());
+        let Ok(noted) = noted.map(|noted| noted.into_iter().filter(|_| is_same)) else { return Ok(()) };
+        let now = self.targets(record);
+        for (path, target) in noted.filter(|(path, target)| now.get(path) != Some(target)) {
+            let is_link = self.host.inspect(&path)?.is_none_or(|is| is.is_symlink());
+            let has_folder = self.host.path(&path).parent().is_some_and(std::path::Path::is_dir);
+            match target {
+                Some(target) if is_link && has_folder => self.host.link(&path, &target)?,
+                None if is_link => self.host.remove(&path)?,
+                // A file of somebody stays.
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
+    }
+
     fn run(&self, arguments: &[&str]) -> Result<(), String> {
         let mut command = Command::new(PROGRAM);
         if let Some(root) = self.host.root() {
@@ -52,6 +92,11 @@ impl Entry<Alternative> {
         }
         run_bounded(command.args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok().map(|_| ())
     }
+}
+
+/// The record without its mode: all programs with their further links.
+fn offers_of(record: &str) -> &str {
+    record.split_once('\n').map_or("", |(_, offers)| offers)
 }
 
 /// Whether the program is in a folder of `PATH`.
@@ -74,6 +119,13 @@ impl Spec for Entry<Alternative> {
         let path = self.host.path(&self.content.link());
         let target = fs::read_link(&path).ok().map(|target| target.display().to_string());
         Ok(Some(json!({ "path": target, "mode": record.lines().next().unwrap_or_default() })))
+    }
+
+    fn before(&self) -> Result<Option<Value>, String> {
+        let (Some(mut found), Some(record)) = (self.look(None)?, self.record()?) else { return Ok(None) };
+        found["further"] = json!(self.targets(&record));
+        found["offers"] = json!(offers_of(&record));
+        Ok(Some(found))
     }
 
     fn seen(&self) -> Result<Option<Value>, String> {
@@ -115,15 +167,17 @@ impl Spec for Entry<Alternative> {
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         // Without a record, no package offers a program any more.
         let (Some(before), Some(record)) = (before, self.record()?) else { return Ok(()) };
-        if self.look(None)?.as_ref() == Some(before) {
-            return Ok(());
+        let is_back =
+            self.look(None)?.is_some_and(|found| ["path", "mode"].iter().all(|key| found[key] == before[key]));
+        if !is_back {
+            let earlier = before["path"].as_str().filter(|path| Self::offered(&record).contains(path));
+            match earlier.filter(|_| before["mode"] == json!("manual")) {
+                Some(path) => self.run(&["--set", &self.content.name, path])?,
+                // The earlier program may be gone: the program then chooses another.
+                None => self.run(&["--auto", &self.content.name])?,
+            }
         }
-        let earlier = before["path"].as_str().filter(|path| Self::offered(&record).contains(path));
-        match earlier.filter(|_| before["mode"] == json!("manual")) {
-            Some(path) => self.run(&["--set", &self.content.name, path]),
-            // The earlier program may be gone: the program then chooses another.
-            None => self.run(&["--auto", &self.content.name]),
-        }
+        self.restore_targets(before, &record)
     }
 }
 
@@ -231,9 +285,40 @@ mod tests {
         moved(&mut bench, &context, "outdated", "absent").await;
     }
 
+    #[tokio::test]
+    async fn links_of_manual_pages_are_as_they_were_also_without_the_pages() {
+        let Some(host) = editors() else { return };
+        let page = "usr/share/man/man1/editor.1.gz";
+        let links = || {
+            let target = |path: &str| fs::read_link(host.path().join(path)).ok();
+            [page, "etc/alternatives/editor.1.gz", "usr/bin/editor"].map(target)
+        };
+        let mut command = Command::new(PROGRAM);
+        command.arg("--root").arg(host.path()).args(["--set", "editor", "/bin/ed"]);
+        assert!(command.output().expect("run").status.success());
+        let was = links();
+        assert!(was[0].is_some() && was[1].is_some(), "{was:?}");
+        // An image without documentation has the link, and not the page.
+        fs::remove_file(host.path().join("usr/share/man/man1/ed.1.gz")).expect("removed");
+        let mut bench = Bench::new();
+        let keys = r#""name":"editor","path":"/bin/nano""#;
+        let context = bench.context(&setting("alternative"), &content(host.path(), keys));
+        moved(&mut bench, &context, "absent", "present").await;
+        assert_eq!(links()[..2], [None, None]);
+        moved(&mut bench, &context, "present", "absent").await;
+        assert_eq!(links(), was);
+        // A page that a user has put there stays.
+        moved(&mut bench, &context, "absent", "present").await;
+        fs::write(host.path().join(page), "theirs").expect("written");
+        moved(&mut bench, &context, "present", "absent").await;
+        assert_eq!(fs::read_to_string(host.path().join(page)).expect("read"), "theirs");
+    }
+
     #[test]
     fn the_offered_programs_are_read_from_the_record() {
         assert_eq!(Entry::<Alternative>::offered(RECORD), ["/bin/ed", "/bin/nano"]);
+        let further = ["/usr/share/man/man1/editor.1.gz", "/etc/alternatives/editor.1.gz"].map(str::to_owned);
+        assert_eq!(Entry::<Alternative>::further(RECORD)[0], further);
         for odd in ["", "auto", "auto\n/x\n\n", "manual\n/x\n/bin/ed\n", "\u{10_FFFF}\n\n\n"] {
             assert!(!Entry::<Alternative>::offered(odd).contains(&"/bin/ed"), "{odd:?}");
         }
