@@ -33,6 +33,12 @@ pub struct Exec {
     /// Takes the work back when the change object leaves; default: the work stays.
     #[schemars(with = "Option<CommandSchema>")]
     pub undo: Option<Command>,
+    /// Runs once, before the first run of the command; the command and `undo` find its output in `COB_SAVED`.
+    #[schemars(with = "Option<CommandSchema>")]
+    pub save: Option<Command>,
+    /// Runs after the change object and all that leaves with it have left, without `env`.
+    #[schemars(with = "Option<CommandSchema>")]
+    pub after_departure: Option<Command>,
     /// The user of all these commands; default: root.
     pub user: Option<String>,
     /// With `user`: the group; default: that of the user.
@@ -84,6 +90,8 @@ impl Content for Exec {
             ("unless", self.unless.as_ref()),
             ("only_if", self.only_if.as_ref()),
             ("undo", self.undo.as_ref()),
+            ("save", self.save.as_ref()),
+            ("after_departure", self.after_departure.as_ref()),
         ];
         for (key, command) in commands {
             if command.is_some_and(is_empty) {

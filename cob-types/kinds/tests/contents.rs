@@ -34,6 +34,7 @@ const TABLE: &[Row] = &[
         "exec",
         &[
             r#"{"command": "true"}"#,
+            r#"{"command": "x", "save": "y", "after_departure": ["z"]}"#,
             r#"{"command": ["touch", "/x"], "creates": "/x", "undo": "rm /x", "user": "app", "group": "app"}"#,
             r#"{"command": "x", "removes": "/x", "unless": "y", "only_if": ["z"], "dir": "/srv", "env": {"A": "1"}}"#,
         ],
@@ -43,6 +44,8 @@ const TABLE: &[Row] = &[
             r#"{"command": ""}"#,
             r#"{"command": []}"#,
             r#"{"command": "x", "undo": " "}"#,
+            r#"{"command": "x", "save": ""}"#,
+            r#"{"command": "x", "after_departure": []}"#,
             r#"{"command": "x", "creates": "x"}"#,
             r#"{"command": "x", "creates": "/x", "removes": "/x"}"#,
             r#"{"command": "x", "dir": "srv"}"#,

@@ -2,7 +2,7 @@
 //!
 //! Conditions (`creates`, `removes`, `unless`, `only_if`) say whether there is work. Without conditions, a note in the
 //! change object's own folder says which command has run. The note is written before the command starts, so a killed
-//! command is known.
+//! command is known. It also has the output of `save`, which runs once, before the first run of the command.
 //!
 //! | state | note | work |
 //! | --- | --- | --- |
@@ -19,14 +19,19 @@ use std::process::{Command as Process, ExitStatus, Stdio};
 
 use cob_kinds::{Content as _, Exec};
 use cob_types::message::Values;
-use cob_types::{Command, canonical};
+use cob_types::{CobId, Command, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::backend::TransitionAttempt;
-use super::native::{Call, Found, Made, Native, note};
+use super::departure::Attempt;
+use super::exec_departure::{self, After};
+use super::native::{Call, Found, Made, NOTE, Native, note, run_bounded};
 use super::service::{RunAs, words_as};
 use crate::run::endings;
+
+/// The longest output of `save` that is kept.
+const MAX_SAVED: usize = 64 << 10;
 
 /// The back end `exec`.
 #[derive(Debug)]
@@ -38,6 +43,18 @@ struct Note {
     /// A hash of the command with its user, folder and variables.
     command: String,
     run: Run,
+    /// What `save` found before the first run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    saved: Option<Saved>,
+}
+
+/// The earlier value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Saved {
+    /// The exit status of `save`.
+    status: i32,
+    /// Its output, without line ends at the end.
+    text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,11 +108,27 @@ impl Native for ExecKind {
 
     fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
         let made = Executable::of(call).and_then(|exec| match hop.to.as_str() {
-            "present" => exec.present(call, hop),
+            "present" => {
+                // The command of an earlier departure must not run beside the command.
+                exec_departure::end(&call.own, call.timeout() / 2)?;
+                exec.present(call, hop)
+            }
             "absent" => exec.absent(call),
             other => Err(format!("it has no transition to {other}")),
         });
         made.map(|()| Values::new()).into()
+    }
+
+    fn notes(&self) -> &'static [&'static str] {
+        &[NOTE, exec_departure::AFTER]
+    }
+
+    fn departed(&self, own: &Path, cob: &CobId) -> Option<Attempt> {
+        exec_departure::attempt(own.to_owned(), cob)
+    }
+
+    fn is_here(&self, own: &Path) -> Result<(), String> {
+        exec_departure::forget(own)
     }
 }
 
@@ -163,7 +196,7 @@ impl Executable {
 
     /// Whether the command of a condition succeeds.
     fn condition(&self, key: &str, command: &Command) -> Result<bool, String> {
-        let status = self.run(command)?;
+        let status = self.run(command, None)?;
         match status.code() {
             // The shell's exit status for a program that can't be executed or does not exist.
             Some(code @ (126 | 127)) => Err(format!("`{key}` can't be run: exit status {code}")),
@@ -185,39 +218,72 @@ impl Executable {
         };
         if !is_needed {
             // A run of an earlier attempt, or of an earlier content, stays on record: its work can be taken back.
-            let run = noted.map_or(Run::NotNeeded, |noted| match noted.run {
+            let run = noted.as_ref().map_or(Run::NotNeeded, |noted| match noted.run {
                 Run::Begun | Run::Succeeded => Run::Succeeded,
                 Run::NotNeeded => Run::NotNeeded,
             });
-            return note::write(&call.own, &self.note(run));
+            return note::write(&call.own, &self.note(run, noted.and_then(|noted| noted.saved)));
         }
-        note::write(&call.own, &self.note(Run::Begun))?;
-        self.succeed("the command", &self.content.command)?;
+        // After a run of the command, the earlier value is known or lost.
+        let is_first = noted.as_ref().is_none_or(|noted| noted.run == Run::NotNeeded);
+        let saved = if is_first { self.save()? } else { noted.and_then(|noted| noted.saved) };
+        note::write(&call.own, &self.note(Run::Begun, saved.clone()))?;
+        self.succeed("the command", &self.content.command, saved.as_ref())?;
         if let Work::ToDo(why) = self.work()? {
             return Err(format!("the command has succeeded, but its work is not done: {why}"));
         }
-        note::write(&call.own, &self.note(Run::Succeeded))
+        note::write(&call.own, &self.note(Run::Succeeded, saved))
     }
 
     fn absent(&self, call: &Call) -> Result<(), String> {
         let Some(noted) = note::read::<Note>(&call.own)? else { return Ok(()) };
-        if let Some(undo) = self.content.undo.as_ref().filter(|_| noted.run != Run::NotNeeded) {
-            self.succeed("`undo`", undo)?;
+        let has_run = noted.run != Run::NotNeeded;
+        if let Some(undo) = self.content.undo.as_ref().filter(|_| has_run) {
+            self.succeed("`undo`", undo, noted.saved.as_ref())?;
+        }
+        if let Some(after) = self.content.after_departure.clone().filter(|_| has_run && call.leaving) {
+            let Exec { user, group, dir, .. } = self.content.clone();
+            let (variables, timeout_ms) = (variables_of(noted.saved.as_ref()), call.timeout_ms());
+            After { command: after, user, group, dir, variables, timeout_ms }.write(&call.own)?;
         }
         note::delete(&call.own)
     }
 
-    fn note(&self, run: Run) -> Note {
-        Note { command: self.command.clone(), run }
+    fn note(&self, run: Run, saved: Option<Saved>) -> Note {
+        Note { command: self.command.clone(), run, saved }
     }
 
-    fn succeed(&self, what: &str, command: &Command) -> Result<(), String> {
-        let status = self.run(command)?;
+    /// Runs `save` and keeps its output.
+    fn save(&self) -> Result<Option<Saved>, String> {
+        let Some(command) = &self.content.save else { return Ok(None) };
+        let ran = run_bounded(&mut self.process(command, None)?, b"")?;
+        match ran.code {
+            Some(code @ (126 | 127)) => Err(format!("`save` can't be run: exit status {code}")),
+            Some(_) if ran.out.len() > MAX_SAVED => {
+                Err(format!("the output of `save` is longer than {MAX_SAVED} bytes"))
+            }
+            Some(_) if ran.out.contains(['\0', char::REPLACEMENT_CHARACTER]) => {
+                Err("the output of `save` is no text in UTF-8".to_owned())
+            }
+            Some(status) => Ok(Some(Saved { status, text: ran.out.trim_end_matches('\n').to_owned() })),
+            None => Err("`save` was ended by a signal".to_owned()),
+        }
+    }
+
+    fn succeed(&self, what: &str, command: &Command, saved: Option<&Saved>) -> Result<(), String> {
+        let status = self.run(command, saved)?;
         if status.success() { Ok(()) } else { Err(format!("{what} has failed: {}", ending(status))) }
     }
 
-    /// Runs a command with the user, folder and variables of the content. Its output is that of this process.
-    fn run(&self, command: &Command) -> Result<ExitStatus, String> {
+    /// Runs a command. Its output is that of this process.
+    fn run(&self, command: &Command, saved: Option<&Saved>) -> Result<ExitStatus, String> {
+        let mut process = self.process(command, saved)?;
+        let program = process.get_program().to_string_lossy().into_owned();
+        process.stdin(Stdio::null()).status().map_err(|error| format!("{program}: {error}"))
+    }
+
+    /// A process with the user, folder and variables of the content.
+    fn process(&self, command: &Command, saved: Option<&Saved>) -> Result<Process, String> {
         let Exec { user, group, dir, env, .. } = &self.content;
         let run_as = user.as_ref().map(|user| RunAs::find(user, group.as_deref())).transpose()?;
         let mut variables = BTreeMap::new();
@@ -225,17 +291,25 @@ impl Executable {
             run_as.add_to(&mut variables);
         }
         variables.extend(env.clone());
+        variables.extend(variables_of(saved));
         let words = words_as(run_as.as_ref(), command);
         let mut process = Process::new(&words[0]);
-        process.args(&words[1..]).envs(variables).stdin(Stdio::null());
+        process.args(&words[1..]).envs(variables);
         if let Some(dir) = dir {
             if !dir.is_dir() {
                 return Err(format!("the working folder {} does not exist", dir.display()));
             }
             process.current_dir(dir);
         }
-        process.status().map_err(|error| format!("{}: {error}", words[0].display()))
+        Ok(process)
     }
+}
+
+/// The variables about the earlier value.
+fn variables_of(saved: Option<&Saved>) -> BTreeMap<String, String> {
+    let all =
+        saved.map(|Saved { status, text }| [("COB_SAVED", text.clone()), ("COB_SAVED_STATUS", status.to_string())]);
+    all.into_iter().flatten().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn exists(path: &Path) -> Result<bool, String> {
@@ -247,7 +321,7 @@ fn exists(path: &Path) -> Result<bool, String> {
 }
 
 /// How a process has ended.
-fn ending(status: ExitStatus) -> String {
+pub(super) fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("ended by {}", endings::signal(signal)),

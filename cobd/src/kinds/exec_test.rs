@@ -194,3 +194,97 @@ async fn commands_have_their_user_folder_and_variables() {
     let said = fs::read_to_string(&out).expect("read");
     assert!(said.starts_with("nobody:/usr:a b:/"), "{said}");
 }
+
+#[tokio::test]
+async fn undo_and_the_command_know_the_earlier_value() {
+    let host = tempfile::tempdir().expect("a folder");
+    let file = host.path().join("value");
+    let (file_text, log) = (file.display(), append(host.path(), "s"));
+    let content = |value: &str| {
+        json!({
+            "save": format!("{log}; cat {file_text}"),
+            "command": format!("echo \"{value} after $COB_SAVED\" > {file_text}"),
+            "undo": format!(
+                "if [ $COB_SAVED_STATUS = 0 ]; then echo \"$COB_SAVED\" > {file_text}; else rm -f {file_text}; fi"
+            ),
+        })
+    };
+    let mut bench = Bench::new();
+    let (one, two) = (context(&mut bench, &content("one")), context(&mut bench, &content("two")));
+    for earlier in [Some("first line\n\nlast"), None] {
+        match earlier {
+            Some(text) => fs::write(&file, format!("{text}\n")).expect("written"),
+            None => fs::remove_file(&file).expect("removed"),
+        }
+        let _ = fs::remove_file(host.path().join("log"));
+        goes(&mut bench, &one, "absent", "present").await;
+        goes(&mut bench, &two, "outdated", "present").await;
+        let expected = format!("two after {}\n", earlier.unwrap_or_default());
+        assert_eq!(fs::read_to_string(&file).expect("read"), expected);
+        goes(&mut bench, &two, "present", "absent").await;
+        assert_eq!(fs::read_to_string(&file).ok(), earlier.map(|text| format!("{text}\n")));
+        assert_eq!(self::log(host.path()), "s", "`save` runs once");
+    }
+    // A value that can't be kept is refused before any change.
+    for (save, why) in
+        [("printf '\\377'", "no text"), ("no-such-program", "can't be run"), ("yes | head -c 70000", "longer")]
+    {
+        let mut bench = Bench::new();
+        let exec = context(&mut bench, &json!({"command": append(host.path(), "x"), "save": save}));
+        let failed = reason(bench.transition(&exec, "absent", "present").await);
+        assert!(failed.contains(why), "{failed}");
+        assert_eq!((log_of(host.path(), 'x'), bench.state(&exec).await.as_str()), (0, "absent"));
+    }
+}
+
+fn log_of(folder: &Path, letter: char) -> usize {
+    log(folder).matches(letter).count()
+}
+
+#[tokio::test]
+async fn a_command_runs_after_the_departure() {
+    let host = tempfile::tempdir().expect("a folder");
+    let gate = host.path().join("gate");
+    let after = format!(
+        "echo \"$COB_ID:$COB_SAVED:$PWD\" >> {0}/after; test -e {1} || {{ echo no gate; exit 3; }}",
+        host.path().display(),
+        gate.display()
+    );
+    let content = json!({"command": append(host.path(), "c"), "undo": append(host.path(), "u"), "save": "echo old",
+        "after_departure": after});
+    let mut bench = Bench::new();
+    let mut exec = context(&mut bench, &content);
+    // Without a departure, it does not run.
+    goes(&mut bench, &exec, "absent", "present").await;
+    goes(&mut bench, &exec, "present", "absent").await;
+    assert!(bench.kinds.forget(&exec.cob.id).is_empty());
+    goes(&mut bench, &exec, "absent", "present").await;
+    exec.leaving = true;
+    for _ in 0..2 {
+        goes(&mut bench, &exec, "present", "absent").await;
+    }
+    assert_eq!(log(host.path()), "cucu");
+    let said = || fs::read_to_string(host.path().join("after")).unwrap_or_default();
+    assert_eq!(said(), "");
+    // A new daemon finds the work. It fails, is repeated, and succeeds.
+    bench.return_of_the_daemon();
+    let mut departures = bench.kinds.return_to(&std::collections::BTreeSet::from([exec.cob.id.clone()]));
+    assert!(departures.is_empty(), "it is in the model");
+    departures = bench.kinds.return_to(&std::collections::BTreeSet::new());
+    assert_eq!(departures.len(), 1);
+    crate::run::testing::until("a failure", || departures[0].progress().failures > 0).await;
+    let failed = departures[0].progress();
+    assert_eq!(failed.error, "`after_departure` has failed: exit status 3: no gate");
+    fs::write(&gate, "").expect("written");
+    departures[0].retry();
+    assert!(departures[0].settled().await.done);
+    assert!(said().lines().all(|line| line == "n1/a/b:old:/") && said().lines().count() >= 2, "{}", said());
+    assert!(bench.kinds.forget(&exec.cob.id).is_empty(), "it runs once");
+    // The change object comes back before it runs.
+    exec.leaving = false;
+    goes(&mut bench, &exec, "absent", "present").await;
+    exec.leaving = true;
+    goes(&mut bench, &exec, "present", "absent").await;
+    bench.kinds.is_here(&exec.cob.id, &exec.kind);
+    assert!(bench.kinds.forget(&exec.cob.id).is_empty());
+}

@@ -19,6 +19,7 @@ mod command;
 pub mod contract;
 mod departure;
 mod exec;
+mod exec_departure;
 mod file_tree;
 mod gate;
 mod http_check;

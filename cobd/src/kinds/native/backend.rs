@@ -1,5 +1,6 @@
 //! The daemon's side of a native kind: creates the calls of checks and transitions, and reads the answers.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,7 +8,10 @@ use cob_types::{Cob, CobId, Command, Kind};
 use tracing::warn;
 
 use super::{Answer, Call, Native, Peers};
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, answer};
+use crate::kinds::backend::{
+    Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, answer, of_folder_name,
+};
+use crate::kinds::departure::Attempt;
 use crate::run::{ACT_KIND, Exit, JobResult, escape};
 
 /// The back end of a native kind.
@@ -139,6 +143,23 @@ impl Backend for NativeKind {
                 Ok(()) | Err(_) => {}
             }
         }
+    }
+
+    fn left(&self, tools: &Tools, cob: &CobId) -> Option<Attempt> {
+        self.native.departed(&tools.own_folder(cob), cob)
+    }
+
+    fn is_here(&self, tools: &Tools, cob: &CobId) {
+        if let Err(why) = self.native.is_here(&tools.own_folder(cob)) {
+            warn!(%cob, why, "work of an earlier departure may be carried out although the change object is back");
+        }
+    }
+
+    fn return_to(&self, tools: &Tools, here: &dyn Fn(&Path) -> bool) -> Vec<(CobId, Attempt)> {
+        let entries = std::fs::read_dir(tools.cobs()).into_iter().flatten().flatten();
+        let cobs = entries.filter_map(|entry| of_folder_name(entry.file_name().to_str()?));
+        let gone = cobs.filter(|cob| !here(&tools.service_folder(cob)));
+        gone.filter_map(|cob| Some((cob.clone(), self.left(tools, &cob)?))).collect()
     }
 
     fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {

@@ -21,14 +21,15 @@ mod turn;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cob_types::StateName;
 use cob_types::message::Values;
+use cob_types::{CobId, StateName};
 use serde::{Deserialize, Serialize};
 
 use super::backend::TransitionAttempt;
+use super::departure::Attempt;
 
 pub(crate) use act::act;
 pub(super) use backend::NativeKind;
@@ -74,6 +75,19 @@ pub(super) trait Native: fmt::Debug + Send + Sync {
     /// The files in a change object's own folder that record the original state and its own effects.
     fn notes(&self) -> &'static [&'static str] {
         &[NOTE]
+    }
+
+    /// The work that is left after the departure of a change object with this own folder. `None`: no work.
+    fn departed(&self, _own: &Path, _cob: &CobId) -> Option<Attempt> {
+        None
+    }
+
+    /// The change object with this own folder is in the model: work of an earlier departure ends.
+    ///
+    /// # Errors
+    /// The reason as text, with the file.
+    fn is_here(&self, _own: &Path) -> Result<(), String> {
+        Ok(())
     }
 }
 
@@ -150,6 +164,11 @@ impl Call {
     /// The time limit.
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
+    }
+
+    /// The time limit in milliseconds.
+    pub(super) fn timeout_ms(&self) -> u64 {
+        self.timeout_ms
     }
 }
 

@@ -232,7 +232,7 @@ pub(super) fn last_words(text: &str) -> String {
 }
 
 /// The last line that is not empty, to append to a reason.
-pub(super) fn last_line(text: &str) -> String {
+pub(in crate::kinds) fn last_line(text: &str) -> String {
     let last = text.lines().map(str::trim).rfind(|l| !l.is_empty());
     last.map(|l| format!(": {}", escape(&l.chars().take(200).collect::<String>()))).unwrap_or_default()
 }

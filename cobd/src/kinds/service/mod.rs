@@ -56,6 +56,7 @@ mod unit;
 mod watch;
 
 pub(super) use backend::ServiceKind;
+pub(super) use commands::last_line;
 pub(crate) use commands::{RunAs, words_as};
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
