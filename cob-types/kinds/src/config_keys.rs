@@ -51,6 +51,8 @@ pub enum ConfigFormat {
     Toml,
     /// JSON, also with comments and trailing commas.
     Json,
+    /// YAML: a single document of block mappings.
+    Yaml,
 }
 
 impl Content for ConfigKeys {
@@ -113,7 +115,7 @@ impl ConfigFormat {
         }
         let parts = match self {
             Self::Properties | Self::Env => vec![key.to_owned()],
-            Self::Ini | Self::Toml | Self::Json => match split(key) {
+            Self::Ini | Self::Toml | Self::Json | Self::Yaml => match split(key) {
                 Some(parts) => parts,
                 None => return fault("a part is empty, or a quote is open", "for example `table.\"name.with.dots\"`"),
             },
@@ -126,7 +128,7 @@ impl ConfigFormat {
             Self::Ini if !is_ini(&parts) => {
                 fault("no line can have this name", "a name has no `=`, `[` or `]`, and begins with no `#` or `;`")
             }
-            Self::Ini | Self::Properties | Self::Env | Self::Toml | Self::Json => Ok(parts),
+            Self::Ini | Self::Properties | Self::Env | Self::Toml | Self::Json | Self::Yaml => Ok(parts),
         }
     }
 
@@ -134,7 +136,7 @@ impl ConfigFormat {
     fn check_value(self, key: &str, value: &Json) -> Result<(), (String, String)> {
         let fault = |what: &str, help: &str| Err((format!("the value of {key:?} {what}"), help.to_owned()));
         match (self, value) {
-            (Self::Json, _) => Ok(()),
+            (Self::Json | Self::Yaml, _) => Ok(()),
             (Self::Toml, value) if has_null(value) => fault("has a null, which TOML lacks", "use `absent: [KEY]`"),
             (Self::Toml, _) => Ok(()),
             (_, Json::Null) => fault("is missing", "use `absent: [KEY]`, or \"\" for an empty value"),

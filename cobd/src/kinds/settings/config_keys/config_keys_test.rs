@@ -309,11 +309,49 @@ fn every_edit_is_undone_byte_for_byte() {
                 keys.extend(value.map(|wanted| (name.to_owned(), Key { parts, wanted })));
             }
             let host = Host::below(None).expect("this host");
-            let spec = Keys { host, path: String::new(), format: Format(format), create: false, keys };
+            let spec = Keys { host, path: String::new(), format: Format(format), create: false, own: None, keys };
             let noted = spec.noted(text).expect("noted");
             let Ok(edited) = spec.edited(text, &Noted::default()) else { continue };
             let back = spec.put_back(&edited, &noted.iter().collect()).expect("put back");
             assert_eq!(back, text, "{:?} {edited}", spec.keys);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_several_made_together_goes_with_the_last() {
+    let ini = ("ini", r#""set":{"New.a":1}"#, r#""set":{"New.b":2}"#);
+    let toml = ("toml", r#""set":{"new.a":1}"#, r#""set":{"new.b":2}"#);
+    let json = ("json", r#""set":{"new.a.b":1}"#, r#""set":{"new.a.c":2}"#);
+    let yaml = ("yaml", r#""set":{"new.a.b":1}"#, r#""set":{"new.a.c":2}"#);
+    for (format, one, two) in [ini, toml, json, yaml] {
+        let [closed, open] = match format {
+            "json" => ["{\"x\": 1}\n", "{\n  \"x\": 1\n}"],
+            "yaml" => ["x: 1\n", "x: 1"],
+            _ => ["x = 1\n", "x = 1"],
+        };
+        for (text, first_leaves_first) in [(Some(closed), true), (Some(open), false), (None, true), (None, false)] {
+            let host = host(&[("etc/other", "")]);
+            let file = host.path().join("etc/conf");
+            if let Some(text) = text {
+                fs::write(&file, text).expect("written");
+            }
+            let mut bench = Bench::new();
+            let contexts = [("n1/one", one), ("n1/two", two)].map(|(id, keys)| {
+                let keys = format!(r#""path":"/etc/conf","format":"{format}","create":true,{keys}"#);
+                let mut context = bench.context(&setting("config-keys"), &content(host.path(), &keys));
+                std::sync::Arc::make_mut(&mut context.cob).id = crate::kinds::testing::cob_id(id);
+                context
+            });
+            for context in &contexts {
+                moved(&mut bench, context, "absent", "present").await;
+            }
+            let leaving = if first_leaves_first { [0, 1] } else { [1, 0] };
+            for at in leaving {
+                moved(&mut bench, &contexts[at], "present", "absent").await;
+            }
+            let left = fs::read_to_string(&file).ok();
+            assert_eq!(left.as_deref(), text, "{format}, {first_leaves_first}");
         }
     }
 }

@@ -376,6 +376,12 @@ pub(super) fn restore(text: &str, path: &[String], saved: &Saved) -> Result<Stri
 }
 
 impl Saved {
+    /// The same, if another change object made mappings that both keys have in common. `common`: how many they have.
+    pub(super) fn made_with(self, other: &Self, common: usize) -> Self {
+        let is_new = self.entries.is_empty() && other.entries.is_empty();
+        if is_new && common > other.depth && self.depth > other.depth { other.clone() } else { self }
+    }
+
     /// The place of the key in its mapping.
     pub(super) fn at(&self) -> usize {
         self.entries.first().map_or(0, |entry| entry.at)

@@ -28,7 +28,7 @@ impl Lines {
             ConfigFormat::Ini => Some(Self::Ini),
             ConfigFormat::Properties => Some(Self::Properties),
             ConfigFormat::Env => Some(Self::Env),
-            ConfigFormat::Toml | ConfigFormat::Json => None,
+            ConfigFormat::Toml | ConfigFormat::Json | ConfigFormat::Yaml => None,
         }
     }
 

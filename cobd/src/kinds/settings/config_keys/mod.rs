@@ -7,16 +7,22 @@ mod json;
 mod lines;
 mod pieces;
 mod sheet;
+mod siblings;
 mod toml;
+mod yaml;
+mod yaml_words;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cob_kinds::{ConfigKeys, key_in_dots};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::sheet::{Format, Saved, is_same};
+use self::siblings::Siblings;
 use super::edits::TURN;
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::Host;
@@ -35,6 +41,8 @@ struct Keys {
     path: String,
     format: Format,
     create: bool,
+    /// The own folder, beside which other change objects of the file have their notes.
+    own: Option<PathBuf>,
     /// The keys in a single spelling. `None`: the key must not exist.
     keys: BTreeMap<String, Key>,
 }
@@ -77,7 +85,7 @@ impl Setting for ConfigKeysSetting {
             keys.insert(key_in_dots(&parts), Key { parts, wanted });
         }
         let (path, format, create) = (content.path, Format(content.format), content.create);
-        Ok(Box::new(Keys { host, path, format, create, keys }))
+        Ok(Box::new(Keys { host, path, format, create, own: None, keys }))
     }
 }
 
@@ -102,13 +110,19 @@ impl Keys {
         Ok(!is(&key.was) && key.ours.iter().any(is))
     }
 
+    /// What other change objects have made in the file.
+    fn siblings(&self) -> Siblings {
+        self.own.as_deref().map(|own| Siblings::of(own, &self.host, &self.path, self.format)).unwrap_or_default()
+    }
+
     /// The keys in a text, for the note.
     fn noted(&self, text: &str) -> Result<BTreeMap<String, NotedKey>, String> {
+        let siblings = self.siblings();
         let noted = |(name, key): (&String, &Key)| {
             let ours = key.wanted.iter().map(|wanted| self.format.wanted(wanted)).collect();
             let key = NotedKey {
                 parts: key.parts.clone(),
-                earlier: self.format.saved(text, &key.parts)?,
+                earlier: siblings.shared(&key.parts, self.format.saved(text, &key.parts)?),
                 was: self.value(text, &key.parts)?.into_iter().collect(),
                 ours: vec![ours],
                 dropped: false,
@@ -182,6 +196,10 @@ impl Spec for Keys {
         Some((&self.path, TURN))
     }
 
+    fn take_turns_at(&mut self, own: &Path, _longest: Duration) {
+        self.own = Some(own.to_owned());
+    }
+
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
         let text = self.text()?.unwrap_or_default();
         let mut found = Map::new();
@@ -203,7 +221,8 @@ impl Spec for Keys {
     fn before(&self) -> Result<Option<Value>, String> {
         let text = self.text()?;
         let keys = self.noted(text.as_deref().unwrap_or_default()).map_err(|why| self.failed(&why))?;
-        Ok(Some(json!(Noted { file: text.is_some(), keys })))
+        let file = text.is_some() && !self.siblings().made_file;
+        Ok(Some(json!(Noted { file, keys })))
     }
 
     fn merged(&self, earlier: Option<Value>, _found: Option<Value>) -> Result<Option<Value>, String> {

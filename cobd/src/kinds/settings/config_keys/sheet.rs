@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::lines::{Lines, text_of};
 use super::pieces::{Earlier, Entry, Piece, Tag, earlier, end_of, places, put_back, renewed, section};
-use super::{json, toml};
+use super::{json, toml, yaml};
 
 /// A mark at the beginning of files from other systems.
-const MARK: char = '\u{FEFF}';
+pub(super) const MARK: char = '\u{FEFF}';
 
 /// A key as it was before the first edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,7 @@ pub(super) enum Saved {
     /// The value inside of an inline table.
     Inline(String),
     Json(json::Saved),
+    Yaml(yaml::Saved),
 }
 
 /// The format of a file.
@@ -46,6 +47,7 @@ impl Format {
         match self.0 {
             ConfigFormat::Json => json::value(text, path),
             ConfigFormat::Toml => toml::value(text, path),
+            ConfigFormat::Yaml => yaml::value(text, path),
             ConfigFormat::Ini | ConfigFormat::Properties | ConfigFormat::Env => {
                 let sheet = self.sheet(text)?;
                 let lines = Lines::of(self.0).unwrap_or(Lines::Ini);
@@ -59,7 +61,7 @@ impl Format {
     /// A wanted value in the form of [`Self::value`].
     pub(super) fn wanted(self, value: &Value) -> Value {
         match (self.0, value) {
-            (ConfigFormat::Json | ConfigFormat::Toml, _) => value.clone(),
+            (ConfigFormat::Json | ConfigFormat::Toml | ConfigFormat::Yaml, _) => value.clone(),
             (_, Value::Array(items)) => match items.as_slice() {
                 [item] => self.wanted(item),
                 items => Value::Array(items.iter().map(|item| self.wanted(item)).collect()),
@@ -73,6 +75,9 @@ impl Format {
         let (_, text) = split_mark(text);
         if self.0 == ConfigFormat::Json {
             return json::saved(text, path).map(Saved::Json);
+        }
+        if self.0 == ConfigFormat::Yaml {
+            return yaml::saved(text, path).map(Saved::Yaml);
         }
         if let Some(place) = self.inline(text, path)? {
             return Ok(Saved::Inline(text[place].to_owned()));
@@ -88,6 +93,7 @@ impl Format {
         let edited = match self.0 {
             ConfigFormat::Json => json::set(text, path, value)?,
             ConfigFormat::Toml => self.set_toml(text, path, value)?,
+            ConfigFormat::Yaml => yaml::set(text, path, value)?,
             ConfigFormat::Ini | ConfigFormat::Properties | ConfigFormat::Env => {
                 let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
                 let mut sheet = self.sheet(text)?;
@@ -106,6 +112,9 @@ impl Format {
         if self.0 == ConfigFormat::Json {
             return Ok(format!("{mark}{}", json::remove(text, path)?));
         }
+        if self.0 == ConfigFormat::Yaml {
+            return Ok(format!("{mark}{}", yaml::remove(text, path)?));
+        }
         let mut sheet = self.sheet(text)?;
         for at in places(&sheet.pieces, path).into_iter().rev() {
             sheet.pieces.remove(at);
@@ -122,6 +131,7 @@ impl Format {
         let (mark, text) = split_mark(text);
         let edited = match saved {
             Saved::Json(saved) => json::restore(text, path, saved)?,
+            Saved::Yaml(saved) => yaml::restore(text, path, saved)?,
             Saved::Inline(raw) => match self.inline(text, path)? {
                 Some(place) => format!("{}{raw}{}", &text[..place.start], &text[place.end..]),
                 None => text.to_owned(),
@@ -144,7 +154,13 @@ impl Format {
     /// Whether a text has no key and no comment.
     pub(super) fn is_empty(self, text: &str) -> bool {
         let (_, text) = split_mark(text);
-        if self.0 == ConfigFormat::Json { json::is_empty(text) } else { text.trim().is_empty() }
+        match self.0 {
+            ConfigFormat::Json => json::is_empty(text),
+            ConfigFormat::Yaml => yaml::is_empty(text),
+            ConfigFormat::Ini | ConfigFormat::Properties | ConfigFormat::Env | ConfigFormat::Toml => {
+                text.trim().is_empty()
+            }
+        }
     }
 
     fn sheet(self, text: &str) -> Result<Sheet, String> {
@@ -300,6 +316,7 @@ impl Saved {
             Self::Lines { entries, .. } => entries.first().map_or(0, |entry| entry.at),
             Self::Inline(_) => 0,
             Self::Json(saved) => saved.at(),
+            Self::Yaml(saved) => saved.at(),
         }
     }
 }
