@@ -316,8 +316,11 @@ mod tests {
         }
         // A file that does not exist is not made.
         fs::remove_file(&file).expect("removed");
-        let spec =
-            spec_in(&HostEntrySetting, &format!(r#"{{"root":{:?},"absent":true,"names":["db"]}}"#, root.path()), "n1/x");
+        let spec = spec_in(
+            &HostEntrySetting,
+            &format!(r#"{{"root":{:?},"absent":true,"names":["db"]}}"#, root.path()),
+            "n1/x",
+        );
         let spec = spec.expect("good");
         let before = spec.before().expect("seen");
         spec.apply(before.as_ref()).expect("applied");

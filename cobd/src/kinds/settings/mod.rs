@@ -53,7 +53,7 @@ mod user;
 #[cfg(test)]
 mod web_test;
 
-use cob_kinds::{Absent, Alternative, AptSource, GitCheckout, Group, SwapFile, Timezone, User};
+use cob_kinds::{Absent, Alternative, AptSource, GitCheckout, SwapFile, Timezone};
 
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;

@@ -309,7 +309,8 @@ fn every_edit_is_undone_byte_for_byte() {
                 keys.extend(value.map(|wanted| (name.to_owned(), Key { parts, wanted })));
             }
             let host = Host::below(None).expect("this host");
-            let spec = Keys { host, path: String::new(), format: Format(format), create: false, own: None, keys };
+            let spec =
+                Keys { host, path: String::new(), format: Format(format), create: false, own: PathBuf::new(), keys };
             let noted = spec.noted(text).expect("noted");
             let Ok(edited) = spec.edited(text, &Noted::default()) else { continue };
             let back = spec.put_back(&edited, &noted.iter().collect()).expect("put back");

@@ -14,8 +14,7 @@ mod yaml_words;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use cob_kinds::{ConfigKeys, key_in_dots};
 use serde::{Deserialize, Serialize};
@@ -42,7 +41,7 @@ struct Keys {
     format: Format,
     create: bool,
     /// The own folder, beside which other change objects of the file have their notes.
-    own: Option<PathBuf>,
+    own: PathBuf,
     /// The keys in a single spelling. `None`: the key must not exist.
     keys: BTreeMap<String, Key>,
 }
@@ -77,7 +76,7 @@ struct NotedKey {
 impl Setting for ConfigKeysSetting {
     type Content = ConfigKeys;
 
-    fn spec(&self, Entry { content, host, .. }: Entry<ConfigKeys>) -> Result<Box<dyn Spec>, String> {
+    fn spec(&self, Entry { content, host, own, .. }: Entry<ConfigKeys>) -> Result<Box<dyn Spec>, String> {
         let set = content.set.into_iter().map(|(key, value)| (key, Some(value)));
         let mut keys = BTreeMap::new();
         for (key, wanted) in set.chain(content.absent.into_iter().map(|key| (key, None))) {
@@ -85,7 +84,7 @@ impl Setting for ConfigKeysSetting {
             keys.insert(key_in_dots(&parts), Key { parts, wanted });
         }
         let (path, format, create) = (content.path, Format(content.format), content.create);
-        Ok(Box::new(Keys { host, path, format, create, own: None, keys }))
+        Ok(Box::new(Keys { host, path, format, create, own, keys }))
     }
 }
 
@@ -112,7 +111,7 @@ impl Keys {
 
     /// What other change objects have made in the file.
     fn siblings(&self) -> Siblings {
-        self.own.as_deref().map(|own| Siblings::of(own, &self.host, &self.path, self.format)).unwrap_or_default()
+        Siblings::of(&self.own, &self.host, &self.path, self.format)
     }
 
     /// The keys in a text, for the note.
@@ -194,10 +193,6 @@ impl Spec for Keys {
 
     fn shared(&self) -> Option<(&str, &'static str)> {
         Some((&self.path, TURN))
-    }
-
-    fn take_turns_at(&mut self, own: &Path, _longest: Duration) {
-        self.own = Some(own.to_owned());
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
