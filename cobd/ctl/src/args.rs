@@ -532,6 +532,15 @@ impl Which {
             Which::Cob(cob) => cob.host(),
         }
     }
+
+    /// Whether it means this change object.
+    #[must_use]
+    pub fn covers(&self, cob: &CobId) -> bool {
+        match self {
+            Which::Host(host) => cob.host_str() == host.as_str(),
+            Which::Cob(named) => cob == named,
+        }
+    }
 }
 
 impl fmt::Display for Which {

@@ -1,11 +1,13 @@
 //! How a command ends: its exit status, and the error message if it failed.
 
+use std::error::Error;
 use std::io;
 
 use cob_depot::DepotError;
 use tokio::signal::unix::SignalKind;
 
 use crate::client::AskError;
+use crate::gather::is_refusal;
 use crate::screen::Screen;
 
 /// The number that shells add to the signal that ended a command.
@@ -35,6 +37,16 @@ impl Exit {
         }
     }
 
+    /// The result of a command that needs this answer of a daemon.
+    #[must_use]
+    pub fn of<T>(answer: &Result<T, AskError>) -> Self {
+        match answer {
+            Ok(_) => Exit::Yes,
+            Err(error) if is_refusal(error) => Exit::No,
+            Err(_) => Exit::Unreached,
+        }
+    }
+
     /// The result of a command with several parts: an unreachable host outranks a refusal.
     #[must_use]
     pub fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
@@ -53,11 +65,17 @@ pub enum Blame {
     Environment,
 }
 
+/// An error, or its text.
+type Source = Box<dyn Error + Send + Sync>;
+
+/// How a command ends.
+pub type CommandResult = Result<Exit, Failure>;
+
 /// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     blame: Blame,
-    source: anyhow::Error,
+    source: Source,
     hints: Vec<String>,
     /// The signal that ended the command, or counts as its end: the command then prints no error.
     signal: Option<u8>,
@@ -65,17 +83,17 @@ pub struct Failure {
 
 impl Failure {
     /// A failure on which the user has to act.
-    pub fn usage(error: impl Into<anyhow::Error>) -> Self {
+    pub fn usage(error: impl Into<Source>) -> Self {
         Self { blame: Blame::Usage, source: error.into(), hints: Vec::new(), signal: None }
     }
 
     /// A failure because the request is refused in the present situation.
-    pub fn refused(error: impl Into<anyhow::Error>) -> Self {
+    pub fn refused(error: impl Into<Source>) -> Self {
         Self { blame: Blame::Refused, source: error.into(), hints: Vec::new(), signal: None }
     }
 
     /// A failure of the network or of a daemon.
-    pub fn environment(error: impl Into<anyhow::Error>) -> Self {
+    pub fn environment(error: impl Into<Source>) -> Self {
         Self { blame: Blame::Environment, source: error.into(), hints: Vec::new(), signal: None }
     }
 
@@ -84,7 +102,7 @@ impl Failure {
     pub fn ended_by(signal: SignalKind) -> Self {
         let number = signal.as_raw_value();
         let signal = u8::try_from(number).ok().filter(|number| *number < SIGNALLED);
-        Self { signal, ..Self::environment(anyhow::anyhow!("ended by signal {number}")) }
+        Self { signal, ..Self::environment(format!("ended by signal {number}")) }
     }
 
     /// The same failure with another hint; an empty hint is ignored.
@@ -123,8 +141,13 @@ impl Failure {
     /// The failure as JSON: `{"error", "causes", "hints"}`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        let causes: Vec<String> = self.source.chain().skip(1).map(ToString::to_string).collect();
+        let causes: Vec<String> = self.causes().collect();
         serde_json::json!({"error": self.source.to_string(), "causes": causes, "hints": self.hints})
+    }
+
+    /// The causes of the error, the nearest first.
+    fn causes(&self) -> impl Iterator<Item = String> {
+        anyhow::Chain::new(&*self.source).skip(1).map(ToString::to_string)
     }
 
     /// Whether a signal has ended the command, so that no message is printed.
@@ -140,7 +163,7 @@ impl Failure {
         }
         screen.problem("error", &self.source.to_string());
         let mut said = self.source.to_string();
-        for cause in self.source.chain().skip(1).map(ToString::to_string) {
+        for cause in self.causes() {
             // Some errors contain the text of their cause.
             if !said.contains(&cause) {
                 screen.problem("caused by", &cause);
@@ -181,7 +204,6 @@ impl From<DepotError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let signal = (error.kind() == io::ErrorKind::BrokenPipe).then_some(UNREAD);
-        let source = anyhow::Error::from(error).context("the output can't be written");
-        Self { blame: Blame::Environment, source, hints: Vec::new(), signal }
+        Self { signal, ..Self::environment(anyhow::Error::from(error).context("the output can't be written")) }
     }
 }

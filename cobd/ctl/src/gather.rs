@@ -144,11 +144,7 @@ pub fn is_refusal(error: &AskError) -> bool {
 }
 
 fn own(target: &Target, mut status: HostStatus) -> Result<HostStatus, String> {
-    if let Some(name) = &target.name
-        && status.name != *name
-    {
-        return Err(format!("{} answers as {}, not as {name}", target.endpoint, status.name));
-    }
+    target.is_answered_by(&status.name)?;
     if let Some(foreign) = status.cobs.iter().find(|c| c.id.host_str() != status.name.as_str()) {
         return Err(format!("{} answers as {} and names {} as its own", target.endpoint, status.name, foreign.id));
     }

@@ -259,6 +259,14 @@ impl Screen {
         self.say(&format!("{label} {}", clean_to(text, PROBLEM)));
     }
 
+    /// Writes an error with its hint; an empty hint is left out.
+    pub fn error(&mut self, text: &str, hint: &str) {
+        self.problem("error", text);
+        if !hint.is_empty() {
+            self.problem("hint", hint);
+        }
+    }
+
     /// A table without borders, as wide as the screen.
     #[must_use]
     pub fn table(&self, header: &[&str]) -> Table {

@@ -128,7 +128,7 @@ impl Settings {
     /// [`Failure`] if the key can't be created, or an existing key can't be used.
     pub fn create_key(&self) -> Result<(SecretKey, &Path), Failure> {
         let Some(KeyPath { path, .. }) = &self.key else {
-            return Err(Failure::usage(anyhow::anyhow!("the place of your key is unknown, because HOME is not set"))
+            return Err(Failure::usage("the place of your key is unknown, because HOME is not set")
                 .hint("name a file with --key"));
         };
         if let Some(folder) = path.parent() {
@@ -154,7 +154,7 @@ fn read(path: &Path, named: bool) -> Result<File, Failure> {
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
-        Failure::usage(anyhow::anyhow!("{}, line {line}: {}", path.display(), error.message()))
+        Failure::usage(format!("{}, line {line}: {}", path.display(), error.message()))
             .hint("known are trust, threshold, depot and key")
     })
 }
@@ -162,7 +162,7 @@ fn read(path: &Path, named: bool) -> Result<File, Failure> {
 fn publishers(keys: &[PublicKey], threshold: Option<usize>) -> Result<Option<Publishers>, Failure> {
     match (keys, threshold) {
         ([], None) => Ok(None),
-        ([], Some(_)) => Err(Failure::usage(anyhow::anyhow!("`threshold` without `trust`: no publisher could sign"))),
+        ([], Some(_)) => Err(Failure::usage("`threshold` without `trust`: no publisher could sign")),
         (keys, threshold) => {
             Ok(Some(Publishers::new(keys.iter().copied(), threshold.unwrap_or(1)).map_err(Failure::usage)?))
         }
@@ -185,7 +185,7 @@ fn read_token(path: &Path) -> Result<String, Failure> {
     let file = fs::File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & 0o077 != 0 {
-        let open = anyhow::anyhow!("other users can read or change {} (mode {mode:03o})", path.display());
+        let open = format!("other users can read or change {} (mode {mode:03o})", path.display());
         return Err(
             Failure::usage(open).hint("run `chmod 600` on it, and get a new token if other users could read it")
         );
@@ -199,9 +199,7 @@ fn bearer(token: &str) -> Result<HeaderValue, Failure> {
     let visible = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
     let value = HeaderValue::from_str(&format!("Bearer {token}")).ok().filter(|_| visible);
     let mut value = value.ok_or_else(|| {
-        Failure::usage(anyhow::anyhow!(
-            "the token is not valid: it is empty, or contains spaces or characters outside ASCII"
-        ))
+        Failure::usage("the token is not valid: it is empty, or contains spaces or characters outside ASCII")
     })?;
     value.set_sensitive(true);
     Ok(value)

@@ -110,6 +110,19 @@ impl Target {
         hosts.into_iter().map(|(name, endpoint)| Self { name: Some(name), endpoint }).collect()
     }
 
+    /// The name, or the address if no name is known.
+    pub(crate) fn shown(&self) -> String {
+        self.name.as_ref().map_or_else(|| self.endpoint.to_string(), ToString::to_string)
+    }
+
+    /// The error if a daemon answers under another name than this target has.
+    pub(crate) fn is_answered_by(&self, host: &HostName) -> Result<(), String> {
+        match &self.name {
+            Some(name) if name != host => Err(format!("{} answers as {host}, not as {name}", self.endpoint)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// The name to show while no daemon has answered: the expected name, or the address in the letters that a host name
     /// may have.
     #[must_use]
@@ -309,6 +322,14 @@ impl Targets {
         Ok(depot.map(|depot| TrustedDepot::new(depot, self.trust.clone())))
     }
 
+    /// The depot for a command that needs it; `why` is the error if no depot is known.
+    ///
+    /// # Errors
+    /// [`Failure`] if no depot is known, or it can't be read.
+    pub fn need_depot(&self, why: &str) -> Result<TrustedDepot, Failure> {
+        self.open_depot()?.ok_or_else(|| Failure::usage(why).hint("name the depot with --depot or COB_DEPOT"))
+    }
+
     /// The content that the depot has under a number; `None`: there is no depot, or no such generation.
     ///
     /// # Errors
@@ -331,10 +352,8 @@ fn one_place(global: &Global) -> Result<(), Failure> {
     if !(global.explicit.socket && global.explicit.depot && global.hosts.is_empty()) {
         return Ok(());
     }
-    Err(Failure::usage(anyhow::anyhow!(
-        "--socket names a single daemon, but --depot all hosts of its newest generation"
-    ))
-    .hint("use a single option; --host unix:PATH --depot DIR asks this daemon and knows the depot"))
+    Err(Failure::usage("--socket names a single daemon, but --depot all hosts of its newest generation")
+        .hint("use a single option; --host unix:PATH --depot DIR asks this daemon and knows the depot"))
 }
 
 /// Refuses `--host-key` unless exactly one address is named.
@@ -342,7 +361,7 @@ fn one_address(global: &Global) -> Result<(), Failure> {
     if global.host_keys.is_empty() || matches!(global.hosts.as_slice(), [HostArg::At(_, Endpoint::Tcp(_))]) {
         return Ok(());
     }
-    Err(Failure::usage(anyhow::anyhow!("--host-key is for one --host tcp://IP:PORT"))
+    Err(Failure::usage("--host-key is for one --host tcp://IP:PORT")
         .hint("the keys of many hosts are looked up in the depot: --depot DIR"))
 }
 
@@ -371,11 +390,11 @@ fn proving(
     let secured = manifest.filter(|m| m.security == Security::Identities);
     if let Some(manifest) = secured {
         let who = name.map_or_else(|| format!("has no host at {address}"), |name| format!("names no key of {name}"));
-        let what = anyhow::anyhow!("generation {} {who}", manifest.generation);
+        let what = format!("generation {} {who}", manifest.generation);
         return Err(Failure::usage(what).hint("give its key with --host-key"));
     }
     if !address.ip().to_canonical().is_loopback() {
-        let what = anyhow::anyhow!("{address} is not on this machine, and its key is not known");
+        let what = format!("{address} is not on this machine, and its key is not known");
         return Err(Failure::usage(what).hint("give the key with --host-key, or name its depot with --depot"));
     }
     Ok(endpoint.clone())
@@ -384,9 +403,9 @@ fn proving(
 fn unknown_host<'a>(name: &HostName, depot: bool, known: impl Iterator<Item = &'a HostName>) -> Failure {
     let known = crate::words::list(known, 8);
     if depot || !known.is_empty() {
-        Failure::usage(anyhow::anyhow!("there is no host {name}")).hint(format!("known are {known}"))
+        Failure::usage(format!("there is no host {name}")).hint(format!("known are {known}"))
     } else {
-        Failure::usage(anyhow::anyhow!("no address is known for the host {name}"))
+        Failure::usage(format!("no address is known for the host {name}"))
             .hint("name its address, as in --host tcp://127.0.0.1:7077, or its depot with --depot")
     }
 }
@@ -403,7 +422,7 @@ pub fn endpoints(manifest: &Manifest, socket: &Path) -> Result<BTreeMap<HostName
             Some(address) => {
                 let endpoint = address.parse().map_err(|e: String| {
                     let place = format!("generation {}, host {name}", manifest.generation);
-                    Failure::usage(anyhow::anyhow!(e).context(place))
+                    Failure::usage(anyhow::Error::msg(e).context(place))
                 })?;
                 protected(manifest, &host.keys, endpoint)
             }

@@ -50,7 +50,7 @@ impl TrustedDepot {
     /// [`Failure`] if the depot can't be read or is empty.
     pub fn latest(&self) -> Result<GenerationNumber, Failure> {
         self.depot.latest()?.ok_or_else(|| {
-            Failure::usage(anyhow::anyhow!("the depot {} holds no generation", self.depot.path().display()))
+            Failure::usage(format!("the depot {} holds no generation", self.depot.path().display()))
                 .hint("publish a generation with `cobgen generate MODEL --depot DIR`")
         })
     }
@@ -73,7 +73,7 @@ impl TrustedDepot {
         let signatures = self.depot.signatures(generation)?;
         let refused = |why: &dyn std::fmt::Display| {
             let depot = self.depot.path().display();
-            Failure::refused(anyhow::anyhow!("generation {generation} of the depot {depot} is not accepted: {why}"))
+            Failure::refused(format!("generation {generation} of the depot {depot} is not accepted: {why}"))
                 .hint("accepted publishers: `trust` in cobctl.toml, or --trust")
         };
         trust.judge(&bytes, &signatures).map_err(|why| refused(&why))?;
@@ -133,7 +133,7 @@ impl TrustedDepot {
             // Check against the accepted manifest: the manifest in the depot may have changed since.
             let bytes = self.depot.read_bundle_bytes(generation, host)?;
             let wrong = |why: &dyn std::fmt::Display| {
-                Failure::refused(anyhow::anyhow!("the bundle of {host} in generation {generation}: {why}"))
+                Failure::refused(format!("the bundle of {host} in generation {generation}: {why}"))
             };
             if canonical::blob_hash(&bytes) != entry.bundle {
                 return Err(wrong(&"it is not the bundle of the manifest"));

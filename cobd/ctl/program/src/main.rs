@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cobctl::args::DevelopCommand;
-use cobctl::failure::{Exit, Failure};
+use cobctl::failure::CommandResult;
 use cobctl::screen::Screen;
 
 mod demo;
@@ -43,7 +43,7 @@ fn operator(screen: &mut Screen, program: OsString, rest: Vec<OsString>) -> Exit
 }
 
 /// Carries out a command that needs the daemon or the generator.
-async fn develop(command: DevelopCommand, json: bool, screen: &mut Screen) -> Result<Exit, Failure> {
+async fn develop(command: DevelopCommand, json: bool, screen: &mut Screen) -> CommandResult {
     match command {
         DevelopCommand::TestKind(args) => test_kind::run(screen, &args, json).await,
         DevelopCommand::Completions(args) => shell::completions(screen, &args),

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use cobctl::args::{Args, CompletionsArgs, ManArgs, Program};
-use cobctl::failure::{Exit, Failure};
+use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::Screen;
 
 fn described(program: Program) -> clap::Command {
@@ -15,14 +15,14 @@ fn described(program: Program) -> clap::Command {
     }
 }
 
-pub(crate) fn completions(screen: &mut Screen, args: &CompletionsArgs) -> Result<Exit, Failure> {
+pub(crate) fn completions(screen: &mut Screen, args: &CompletionsArgs) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut described(args.program), args.program.name(), &mut text);
     screen.raw(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Yes)
 }
 
-pub(crate) fn man(args: &ManArgs) -> Result<Exit, Failure> {
+pub(crate) fn man(args: &ManArgs) -> CommandResult {
     let made = std::fs::create_dir_all(&args.folder)
         .and_then(|()| {
             Program::ALL.into_iter().try_for_each(|of| clap_mangen::generate_to(described(of), &args.folder))

@@ -11,14 +11,14 @@ use cobgen::diagnostic::{self, Severity};
 use cobgen::make::{After, make};
 
 use cobctl::args::TestKindArgs;
-use cobctl::failure::{Exit, Failure};
+use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::{Mark, Screen};
 use cobctl::words::clean_to;
 
 /// The longest line of a command's output that is shown.
 const LONGEST: usize = 1000;
 
-pub(crate) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) -> CommandResult {
     let scratch = scratch(args)?;
     let (kind, cob, bundle) = subject(args, scratch.path(), screen)?;
     let states = kind.states.clone();
@@ -34,13 +34,13 @@ pub(crate) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) ->
         if !states.contains(state) {
             let what =
                 format!("--arrange: {} has no state {state}; it has {}", args.kind, cobctl::words::list(&states, 12));
-            return Err(Failure::usage(anyhow::anyhow!(what)));
+            return Err(Failure::usage(what));
         }
         case = case.arranging(state.clone(), command.as_str());
     }
     let program = Program::this().map_err(Failure::environment)?;
     let report = contract::run(&case, &program, &scratch.path().join("run")).await;
-    let report = report.map_err(|e| Failure::environment(anyhow::anyhow!("{}: {e}", scratch.path().display())))?;
+    let report = report.map_err(|e| Failure::environment(format!("{}: {e}", scratch.path().display())))?;
     if json {
         screen.json(&report)?;
     } else {
@@ -70,7 +70,7 @@ fn scratch(args: &TestKindArgs) -> Result<Scratch, Failure> {
             fs::create_dir_all(folder).map_err(|e| Failure::usage(at(folder, &e)))?;
             if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
                 let what = format!("the folder {} is not empty", folder.display());
-                return Err(Failure::usage(anyhow::anyhow!(what)).hint("name an empty or new folder"));
+                return Err(Failure::usage(what).hint("name an empty or new folder"));
             }
             Scratch::Named(folder.clone())
         }
@@ -95,7 +95,7 @@ fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(
     }
     let assembled = made.assembled.as_ref().filter(|_| !made.is_refused()).ok_or_else(|| {
         let what = format!("{}: {}", model.display(), diagnostic::summary(&made.diagnostics));
-        Failure::usage(anyhow::anyhow!(what)).hint(match &args.model {
+        Failure::usage(what).hint(match &args.model {
             Some(model) => format!("`cobgen check {}` reports the same errors", model.display()),
             None => {
                 "for a kind of your own, name its model with --model; for a built-in kind, give a content with --content".into()
@@ -108,7 +108,7 @@ fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(
     let (bundle, cob) = found.next().ok_or_else(|| nothing_to_try(args, &model))?;
     if secret::marks(&cob.content).next().is_some() {
         let what = format!("the content of {} has secrets, which a test does not decrypt", cob.id);
-        return Err(Failure::usage(anyhow::anyhow!(what)).hint("use a model without secrets"));
+        return Err(Failure::usage(what).hint("use a model without secrets"));
     }
     let kind = bundle.kinds.get(&cob.kind).cloned().expect("a bundle has the kinds of its change objects");
     let mut cob = cob.as_ref().clone();
@@ -134,7 +134,7 @@ fn nothing_to_try(args: &TestKindArgs, model: &Path) -> Failure {
             format!("add one, as in `cobs: {{n1/try: {{kind: {}}}}}`", args.kind),
         ),
     };
-    Failure::usage(anyhow::anyhow!(what)).hint(hint)
+    Failure::usage(what).hint(hint)
 }
 
 fn small_model(args: &TestKindArgs, scratch: &Path) -> Result<PathBuf, Failure> {
@@ -161,12 +161,12 @@ fn content(text: &str, option: &str) -> Result<String, Failure> {
 fn json_of(text: &str, option: &str) -> Result<serde_json::Value, Failure> {
     serde_json::from_str(text).map_err(|error| {
         let what = format!("{option} is not JSON: {error}");
-        Failure::usage(anyhow::anyhow!(what)).hint(format!("as in {option} '{{\"port\": 80}}'"))
+        Failure::usage(what).hint(format!("as in {option} '{{\"port\": 80}}'"))
     })
 }
 
-fn at(path: &Path, error: &std::io::Error) -> anyhow::Error {
-    anyhow::anyhow!("{}: {error}", path.display())
+fn at(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
 fn show(screen: &mut Screen, report: &Report) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{Context, objects};
 use crate::args::{RunArgs, Selection};
 use crate::client::{AskError, Client};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::{Mark, Paint, Screen};
 use crate::signals::Ends;
@@ -145,7 +145,7 @@ struct HostInJson<'a> {
     hint: &'a str,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RunArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RunArgs) -> CommandResult {
     let targets = targets(context, args).await?;
     let order = order(context, args)?;
     if args.plan {
@@ -304,7 +304,7 @@ async fn targets(context: &Context, args: &RunArgs) -> Result<Vec<Target>, Failu
     if let Some(hosts) = named(context, &args.on)? {
         // An empty list would select all hosts.
         if hosts.is_empty() {
-            return Err(Failure::usage(anyhow::anyhow!("the selection has no host")));
+            return Err(Failure::usage("the selection has no host"));
         }
         return context.only(&hosts.into_iter().collect::<Vec<_>>()).await;
     }
@@ -313,7 +313,7 @@ async fn targets(context: &Context, args: &RunArgs) -> Result<Vec<Target>, Failu
     if args.all || is_one {
         return Ok(all.clone());
     }
-    let what = anyhow::anyhow!("on which hosts? There are {}", list(all.iter().map(Target::stand_in), 4));
+    let what = format!("on which hosts? There are {}", list(all.iter().map(Target::stand_in), 4));
     Err(Failure::usage(what).hint("name them with --hosts web1,web2, or say --all"))
 }
 
@@ -322,11 +322,8 @@ fn named(context: &Context, on: &Selection) -> Result<Option<BTreeSet<HostName>>
     if on.labels.is_empty() {
         return Ok(Some(on.hosts.iter().cloned().collect()).filter(|hosts: &BTreeSet<HostName>| !hosts.is_empty()));
     }
-    match context.targets.open_depot()? {
-        Some(depot) => objects::selected(&depot.newest()?.manifest, on),
-        None => Err(Failure::usage(anyhow::anyhow!("the depot has the labels of hosts"))
-            .hint("name the depot with --depot or COB_DEPOT")),
-    }
+    let depot = context.targets.need_depot("the depot has the labels of hosts")?;
+    objects::selected(&depot.newest()?.manifest, on)
 }
 
 fn order(context: &Context, args: &RunArgs) -> Result<RunOrder, Failure> {
@@ -335,7 +332,7 @@ fn order(context: &Context, args: &RunArgs) -> Result<RunOrder, Failure> {
         None => Command::Argv(args.command.clone()),
     };
     let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|e| Failure::environment(anyhow::anyhow!("no random number: {e}")))?;
+    getrandom::fill(&mut random).map_err(|e| Failure::environment(format!("no random number: {e}")))?;
     Ok(RunOrder {
         command,
         run: Some(RunId::of(u64::from_ne_bytes(random))),
@@ -347,13 +344,7 @@ fn order(context: &Context, args: &RunArgs) -> Result<RunOrder, Failure> {
     })
 }
 
-fn plan(
-    context: &Context,
-    screen: &mut Screen,
-    args: &RunArgs,
-    targets: &[Target],
-    order: &RunOrder,
-) -> Result<Exit, Failure> {
+fn plan(context: &Context, screen: &mut Screen, args: &RunArgs, targets: &[Target], order: &RunOrder) -> CommandResult {
     let names: Vec<HostName> = targets.iter().map(Target::stand_in).collect();
     if context.json {
         screen.json(
@@ -440,7 +431,7 @@ impl Heard {
 }
 
 /// Shows the output of a command that hosts have kept.
-pub(super) async fn kept(context: &Context, screen: &mut Screen, run: RunId) -> Result<Exit, Failure> {
+pub(super) async fn kept(context: &Context, screen: &mut Screen, run: RunId) -> CommandResult {
     let answers = gather::each(&context.targets.all, |target| {
         let client = context.client.clone();
         async move { client.get::<StoredRun>(&target.endpoint, &format!("/v1/run/{run}")).await }
@@ -461,7 +452,7 @@ pub(super) async fn kept(context: &Context, screen: &mut Screen, run: RunId) -> 
         screen.problem("hint", &hint);
     }
     if kept.is_empty() && exits.is_empty() {
-        let what = anyhow::anyhow!("no host that was asked has kept the output of the run {run}");
+        let what = format!("no host that was asked has kept the output of the run {run}");
         return Err(Failure::refused(what)
             .hint("a host keeps the output of its last 100 commands; `cobctl history` lists the runs"));
     }

@@ -8,7 +8,8 @@ use serde_json::json;
 use super::Context;
 use super::history::Following;
 use crate::args::Which;
-use crate::failure::{Exit, Failure};
+use crate::clocks::now_ns;
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::past::moment::Moment;
 use crate::past::picture::{Change, Folding, PastHost, Picture, changes};
@@ -32,7 +33,7 @@ pub struct AtArgs {
     pub diff: Option<Moment>,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -> CommandResult {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let mut context = context.clone();
     context.targets.all = context.only(&hosts).await?;
@@ -101,14 +102,8 @@ async fn refuse_future(context: &Context, asked: u64, now: u64) -> Result<(), Fa
         return Ok(());
     }
     let (asked, now) = (utc(asked), utc(now.max(latest)));
-    let what = anyhow::anyhow!("{asked} is in the future: it is {now}");
+    let what = format!("{asked} is in the future: it is {now}");
     Err(Failure::usage(what).hint("`cobgen plan --from N --to M` forecasts a switch"))
-}
-
-/// This machine's clock, the base of `-5m` and `14:03`.
-fn now_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Keeps only these hosts and change objects.
@@ -119,13 +114,11 @@ fn narrow(picture: &mut Picture, only: &[Which]) {
     let hosts: BTreeSet<_> = only.iter().map(Which::host).collect();
     picture.hosts.retain(|host| hosts.contains(&host.name));
     for host in &mut picture.hosts {
-        if !only.contains(&Which::Host(host.name.clone())) {
-            host.cobs.retain(|cob| only.contains(&Which::Cob(cob.id.clone())));
-        }
+        host.cobs.retain(|cob| only.iter().any(|which| which.covers(&cob.id)));
     }
 }
 
-fn tell(context: &Context, screen: &mut Screen, picture: &Picture) -> Result<Exit, Failure> {
+fn tell(context: &Context, screen: &mut Screen, picture: &Picture) -> CommandResult {
     let known = picture.hosts.iter().all(PastHost::is_known);
     if context.json {
         screen.json(picture)?;
@@ -159,7 +152,7 @@ fn lines(host: &PastHost, at: u64) -> Vec<String> {
     all
 }
 
-fn compare(context: &Context, screen: &mut Screen, first: &Picture, second: &Picture) -> Result<Exit, Failure> {
+fn compare(context: &Context, screen: &mut Screen, first: &Picture, second: &Picture) -> CommandResult {
     let changes = changes(first, second);
     if context.json {
         screen.json(&json!({"from_ns": first.at_ns, "to_ns": second.at_ns, "changes": changes}))?;

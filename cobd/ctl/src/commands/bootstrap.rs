@@ -13,10 +13,10 @@ use cob_types::{HostName, PublicKey};
 
 use super::machines::{self, Trouble, Work};
 use crate::args::{BootstrapArgs, Global};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::install::artefact::Artefact;
 use crate::install::facts::Facts;
-use crate::install::steps::{self, Refusal, Step, Wanted};
+use crate::install::steps::{self, Step, Wanted};
 use crate::screen::Screen;
 use crate::settings::Settings;
 
@@ -37,11 +37,10 @@ struct Site {
     follow: bool,
 }
 
-pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapArgs) -> CommandResult {
     machines::once(&args.named)?;
     let depot = Settings::find(global)?.depot.ok_or_else(|| {
-        Failure::usage(anyhow::anyhow!("no depot is named, in which the hosts enrol"))
-            .hint("name its folder with --depot or COB_DEPOT")
+        Failure::usage("no depot is named, in which the hosts enrol").hint("name its folder with --depot or COB_DEPOT")
     })?;
     drop(Depot::open(&depot)?);
     let key = SecretKey::of_server(&depot, args.server_key.as_deref()).map_err(|error| {
@@ -91,7 +90,6 @@ impl Site {
         let name = work.host.name.clone();
         work.does("connects").await;
         let mut facts = work.machine.look().await?;
-        let mut made: Vec<&'static str> = Vec::new();
         loop {
             let enrolled = self.enrolled(&name).await?;
             let wanted = Wanted {
@@ -108,11 +106,7 @@ impl Site {
                 Step::Join => ("enrols", ENROLLED.to_owned()),
                 Step::Start | Step::Restart => ("starts", "started".to_owned()),
             };
-            if made.contains(&does) {
-                return Err(Refusal::NoEffect(does).into());
-            }
-            made.push(does);
-            work.does(does).await;
+            work.makes(does).await?;
             facts = match step {
                 Step::Install(artefact) => work.machine.install(artefact, None).await?,
                 Step::Join => {
@@ -121,7 +115,7 @@ impl Site {
                 }
                 Step::Start | Step::Restart => work.machine.start().await?,
             };
-            work.did(did);
+            work.did.push(did);
         }
     }
 

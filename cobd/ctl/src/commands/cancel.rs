@@ -10,11 +10,11 @@ use cob_types::{CobId, GenerationNumber, HostName};
 use super::orders::{patiently, to_all, to_everybody};
 use super::{Context, leaving};
 use crate::args::{AtMost, BudgetArgs, CallOffArgs, CancelArgs, LimitArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
 
-pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &CancelArgs) -> Result<Exit, Failure> {
+pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &CancelArgs) -> CommandResult {
     let CancelArgs { generation, on_failure } = *args;
     let generation = generation.map(|named| context.generation(named)).transpose()?;
     // Hosts on which the switch has converged roll back with the others: the order must name its generation.
@@ -43,13 +43,13 @@ fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
     cluster.hosts.iter().filter(|h| h.reachable).filter_map(of).max()
 }
 
-pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> Result<Exit, Failure> {
+pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> CommandResult {
     let order = order::CallOff { generation: context.generation(args.generation)?, who: None };
     let words = ("discarded", "no such prepared generation");
     to_all(context, screen, &context.targets.all, &order, words).await
 }
 
-pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitArgs) -> Result<Exit, Failure> {
+pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitArgs) -> CommandResult {
     let AtMost(at_most) = args.at_most;
     if let Some(name) = &args.budget {
         return limit_budget(context, screen, name, at_most).await;
@@ -60,19 +60,14 @@ pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitAr
     to_all(context, screen, &context.targets.all, &order, words).await
 }
 
-async fn limit_budget(
-    context: &Context,
-    screen: &mut Screen,
-    name: &str,
-    at_most: Option<u32>,
-) -> Result<Exit, Failure> {
+async fn limit_budget(context: &Context, screen: &mut Screen, name: &str, at_most: Option<u32>) -> CommandResult {
     let budget = find_budget(context, name).await?;
     let host = budget.host();
     let order = order::Limit { at_most, budget: Some(budget), who: None };
     order_budget(context, screen, &host, &order).await
 }
 
-pub(super) async fn budget(context: &Context, screen: &mut Screen, args: &BudgetArgs) -> Result<Exit, Failure> {
+pub(super) async fn budget(context: &Context, screen: &mut Screen, args: &BudgetArgs) -> CommandResult {
     let AtMost(at_most) = args.at_most;
     let budget = find_budget(context, &args.name).await?;
     let host = budget.host();
@@ -88,19 +83,11 @@ async fn find_budget(context: &Context, name: &str) -> Result<CobId, Failure> {
 }
 
 /// Sends an order about a budget to its host, and prints the host's answer.
-async fn order_budget<O: Order>(
-    context: &Context,
-    screen: &mut Screen,
-    host: &HostName,
-    order: &O,
-) -> Result<Exit, Failure> {
+async fn order_budget<O: Order>(context: &Context, screen: &mut Screen, host: &HostName, order: &O) -> CommandResult {
     let target = context.locate(host).await?;
     let asked = context.client.order(&target.endpoint, order);
     let done: Done = patiently(context, screen, &target, asked).await?;
-    match context.json {
-        true => screen.json(&done)?,
-        false => screen.line(&if done.changed { done.detail } else { format!("{} (unchanged)", done.detail) })?,
-    }
+    context.answer(screen, &done, &format!("{}{}", done.detail, if done.changed { "" } else { " (unchanged)" }))?;
     Ok(Exit::Yes)
 }
 
@@ -119,11 +106,11 @@ fn named_budget(cluster: &ClusterStatus, name: &str) -> Result<CobId, Failure> {
                 format!("there are {}", known.join(", "))
             };
             let asked = if silent == 0 { String::new() } else { format!("; no answer from {}", count(silent, "host")) };
-            Err(Failure::refused(anyhow::anyhow!("no host has a budget `{name}`")).hint(format!("{known}{asked}")))
+            Err(Failure::refused(format!("no host has a budget `{name}`")).hint(format!("{known}{asked}")))
         }
         several => {
             let names: Vec<&str> = several.iter().map(|id| id.as_str()).collect();
-            let what = anyhow::anyhow!("several budgets have the name `{name}`: {}", names.join(", "));
+            let what = format!("several budgets have the name `{name}`: {}", names.join(", "));
             Err(Failure::refused(what).hint("name it in full: HOST/budget/NAME"))
         }
     }

@@ -16,7 +16,7 @@ use super::Context;
 use super::orders::{Answer, Answers};
 use crate::args::{CheckArgs, Which};
 use crate::client::{AskError, Client};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit};
 use crate::gather::each;
 use crate::identity;
 use crate::screen::{Paint, Screen};
@@ -31,12 +31,10 @@ const TOLD: Duration = Duration::from_secs(1);
 /// The answer of a host; an answer under an unexpected name does not count.
 fn answer(target: &Target, told: Result<CheckRound, AskError>) -> Answer<CheckRound> {
     match told {
-        Ok(round) if target.name.as_ref().is_some_and(|name| *name != round.host) => {
-            let name = target.stand_in();
-            let error = format!("{} answers as {}, not as {name}", target.endpoint, round.host);
-            Answer { name, reachable: false, done: None, error: Some(error), hint: String::new() }
-        }
-        Ok(round) => Answer { name: round.host.clone(), ..Answer::new(target, Ok(round)) },
+        Ok(round) => match target.is_answered_by(&round.host) {
+            Ok(()) => Answer { name: round.host.clone(), ..Answer::new(target, Ok(round)) },
+            Err(error) => Answer::unreached(target.stand_in(), error, String::new()),
+        },
         Err(error) => Answer::new(target, Err(error)),
     }
 }
@@ -60,7 +58,7 @@ impl Progress {
     }
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs) -> CommandResult {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.only(&hosts).await?;
     let wanted = Arc::new(wanted(&args.only));
@@ -189,10 +187,7 @@ async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, 
 fn tell(screen: &mut Screen, answer: &Answer<CheckRound>) -> std::io::Result<()> {
     let name = &answer.name;
     let Some(round) = &answer.done else {
-        screen.problem("error", &format!("{name}: {}", clean(answer.error.as_deref().unwrap_or_default())));
-        if !answer.hint.is_empty() {
-            screen.problem("hint", &answer.hint);
-        }
+        answer.say_error(screen);
         return Ok(());
     };
     let (paint, words) = in_words(round);

@@ -13,7 +13,7 @@ use super::files::{ask, shown};
 use super::near::near;
 use crate::args::{DiffArgs, Which};
 use crate::client::AskError;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{each, each_of, status};
 use crate::identity;
 use crate::screen::Screen;
@@ -72,7 +72,7 @@ impl OfHost {
     }
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs) -> CommandResult {
     if let [Which::Cob(cob)] = args.only.as_slice() {
         let generation = args.generation.map(|named| context.generation(named)).transpose()?;
         let generation = generation.map(|generation| generation.to_string());
@@ -86,7 +86,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
         return Ok(if is_same(&answer) { Exit::Yes } else { Exit::No });
     }
     if args.generation.is_some() {
-        return Err(Failure::usage(anyhow::anyhow!("--generation needs one change object"))
+        return Err(Failure::usage("--generation needs one change object")
             .hint("`cobctl switch N --prepare` names the file trees in conflict"));
     }
     let only: Arc<[Which]> = args.only.as_slice().into();
@@ -105,10 +105,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
         }
     }
     let fits = identity::tell(&context.client, &context.targets, &targets, screen).await?;
-    let exits = told.hosts.iter().map(OfHost::exit).chain((!fits).then_some(Exit::No));
-    let exits: Vec<Exit> = exits.collect();
-    let worst = [Exit::Unreached, Exit::No].into_iter().find(|exit| exits.contains(exit));
-    Ok(worst.unwrap_or(Exit::Yes))
+    Ok(Exit::of_all(told.hosts.iter().map(OfHost::exit).chain((!fits).then_some(Exit::No))))
 }
 
 /// The daemons to ask. For a named host, the daemon that answers to that name.
@@ -128,13 +125,7 @@ async fn targets(context: &Context, only: &[Which]) -> Result<Vec<Target>, Failu
 async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
     let HostStatus { name, reachable, error, generation, cobs, .. } =
         status(&context.client, target, StatusOf::All).await;
-    let wanted = |cob: &CobId| {
-        let is = |which: &Which| match which {
-            Which::Host(host) => *host == name,
-            Which::Cob(wanted) => wanted == cob,
-        };
-        only.is_empty() || only.iter().any(is)
-    };
+    let wanted = |cob: &CobId| only.is_empty() || only.iter().any(|which| which.covers(cob));
     let missing = only.iter().filter_map(|which| match which {
         Which::Cob(cob) if reachable && cob.host() == name => match cobs.iter().find(|c| c.id == *cob) {
             None => Some((cob, format!("no change object has this name{}", instead(&cobs, cob)))),

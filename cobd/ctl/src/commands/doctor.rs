@@ -11,7 +11,7 @@ use super::Context;
 use crate::args::DoctorArgs;
 use crate::client::{AskError, Client};
 use crate::clocks;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::{Mark, Screen};
 use crate::targets::Target;
@@ -43,31 +43,25 @@ struct Side<'a> {
     shows: Option<PublicKey>,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArgs) -> Result<Exit, Failure> {
-    let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!(
-            "the depot is needed: it contains keys and addresses of both hosts"
-        ))
-        .hint("name the depot, as in `cobctl --depot /srv/cob/depot trust doctor n1 n2`"));
-    };
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArgs) -> CommandResult {
+    let depot = context.targets.need_depot("the depot is needed: it contains keys and addresses of both hosts")?;
     let manifest = depot.manifest(depot.latest()?)?;
     let hosts = [args.one.clone(), args.other.clone()];
     if args.one == args.other {
-        return Err(Failure::usage(anyhow::anyhow!("{} has no link to itself", args.one)));
+        return Err(Failure::usage(format!("{} has no link to itself", args.one)));
     }
     let targets = context.targets.only(&hosts)?;
     let (mut found, mut shown) = (Vec::new(), Vec::new());
     for host in &hosts {
         let target = targets.iter().find(|t| t.name.as_ref() == Some(host));
-        let target =
-            target.ok_or_else(|| Failure::usage(anyhow::anyhow!("no address is known for the host {host}")))?;
+        let target = target.ok_or_else(|| Failure::usage(format!("no address is known for the host {host}")))?;
         let status = gather::status(&context.client, target, StatusOf::Restless).await;
         shown.push(if status.reachable { None } else { other_key(&context.client, target).await });
         found.push(status);
     }
     let depot = depot.path().display().to_string();
     let entry = |host: &HostName| {
-        let missing = || Failure::usage(anyhow::anyhow!("generation {} has no host {host}", manifest.generation));
+        let missing = || Failure::usage(format!("generation {} has no host {host}", manifest.generation));
         manifest.hosts.get(host).ok_or_else(missing)
     };
     let sides = [

@@ -18,7 +18,7 @@ use super::stop::{Operation, tell};
 use super::{Context, plan};
 use crate::args::{DrainArgs, Selection};
 use crate::client::AskError;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, is_refusal};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
@@ -68,10 +68,10 @@ struct Course<'g> {
     all: Objects<'g>,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DrainArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DrainArgs) -> CommandResult {
     if args.waves && !args.reboot && !args.plan {
         let what = "--waves needs --reboot: without a reboot no host returns before the next wave";
-        return Err(Failure::usage(anyhow::anyhow!(what)).hint("add --reboot, or --plan to see the waves"));
+        return Err(Failure::usage(what).hint("add --reboot, or --plan to see the waves"));
     }
     let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
     let generation = plan::generation_of_hosts(context, &now)?;
@@ -142,7 +142,7 @@ impl Course<'_> {
         screen: &mut Screen,
         args: &DrainArgs,
         mut report: Report,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         let mut exit = Exit::Yes;
         for (at, wave) in report.waves.iter().enumerate() {
             let done = self.wave(context, screen, wave, args).await?;
@@ -348,26 +348,29 @@ impl Report {
 }
 
 impl Drained {
+    /// A host that is not drained.
+    fn not(cobs: &[CobId], host: &HostName, drained: Ended, why: String) -> Self {
+        Self { host: host.clone(), cobs: cobs.to_vec(), drained, returned: None, why: vec![why] }
+    }
+
     fn refused(cobs: &[CobId], target: &Target, host: &HostName, error: &AskError) -> Self {
         let drained = if is_refusal(error) { Ended::Failed } else { Ended::Unreached };
-        let why = vec![format!("{}: {}", target.endpoint, error.in_a_line())];
-        Self { host: host.clone(), cobs: cobs.to_vec(), drained, returned: None, why }
+        Self::not(cobs, host, drained, format!("{}: {}", target.endpoint, error.in_a_line()))
     }
 
     /// A host of a wave that did not begin, because a host of the wave does not answer.
     fn not_begun(cobs: &[CobId], host: &HostName, silent: Option<&HostStatus>) -> Self {
-        let why = match silent {
-            Some(status) => status.error.clone().unwrap_or_else(|| "no answer".to_owned()),
-            None => "another host of the wave does not answer: no service was stopped".to_owned(),
+        let (drained, why) = match silent {
+            Some(status) => (Ended::Unreached, status.error.as_deref().unwrap_or("no answer")),
+            None => (Ended::Failed, "another host of the wave does not answer: no service was stopped"),
         };
-        let drained = if silent.is_some() { Ended::Unreached } else { Ended::Failed };
-        Self { host: host.clone(), cobs: cobs.to_vec(), drained, returned: None, why: vec![why] }
+        Self::not(cobs, host, drained, why.to_owned())
     }
 
     /// A host that has taken the order, of a wave in which another host has not.
     fn left(cobs: &[CobId], host: &HostName) -> Self {
-        let why = vec!["another host of the wave refused; its own services stop until its next boot".to_owned()];
-        Self { host: host.clone(), cobs: cobs.to_vec(), drained: Ended::Failed, returned: None, why }
+        let why = "another host of the wave refused; its own services stop until its next boot";
+        Self::not(cobs, host, Ended::Failed, why.to_owned())
     }
 
     fn ended(&self) -> Ended {

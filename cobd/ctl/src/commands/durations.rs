@@ -16,13 +16,13 @@ use super::saved::{self, Parts};
 use super::transitions::Transitions;
 use super::{Context, history};
 use crate::args::DurationsArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::Screen;
 
 /// How many recent runs of each action on a node count.
 const LAST: usize = 9;
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> CommandResult {
     if args.transitions {
         return Ok(print::<Transitions>(context, screen, args).await?.1);
     }
@@ -70,7 +70,7 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
         screen.problem("note", &format!("{times} left out, because a host's clock was corrected meanwhile"));
     }
     let lines = recorded.lines();
-    let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
+    let text = serde_json::to_string_pretty(&lines).map_err(Failure::environment)?;
     screen.line(&text)?;
     let exit = if exit == Exit::Yes && lines.is_empty() { Exit::No } else { exit };
     Ok((recorded, exit))

@@ -14,7 +14,7 @@ use super::near::near;
 use super::{Context, leaving};
 use crate::args::{ExplainArgs, Which};
 use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving, still_there};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
@@ -26,14 +26,14 @@ const SHOWN: usize = 3;
 /// How many first causes of unfinished change objects are shown.
 const CAUSES: usize = 5;
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainArgs) -> CommandResult {
     match &args.what {
         Which::Cob(cob) => of_cob(context, screen, cob).await,
         Which::Host(host) => of_host(context, screen, host).await,
     }
 }
 
-async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<Exit, Failure> {
+async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> CommandResult {
     if context.targets.depot.is_some() && !context.targets.narrowed {
         // A host that is missing in the depot is a typing error.
         context.targets.only(&[cob.host()])?;
@@ -78,7 +78,7 @@ struct ExplainedHost {
     window_wait: Option<WindowWait>,
 }
 
-async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Result<Exit, Failure> {
+async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> CommandResult {
     let target = context.locate(name).await?;
     let mut hosts: BTreeMap<HostName, HostStatus> = BTreeMap::new();
     for host in gather::cluster(&context.client, &[target]).await.hosts {
@@ -86,7 +86,7 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
     }
     let Some(host) = hosts.get(name).filter(|h| h.reachable).cloned() else {
         let error = hosts.get(name).and_then(|h| h.error.clone()).unwrap_or_default();
-        return Err(Failure::environment(anyhow::anyhow!("{name} can't be reached: {}", clean(&error))));
+        return Err(Failure::environment(format!("{name} can't be reached: {}", clean(&error))));
     };
     let mut leaving: Vec<CobId> = still_there(&host).map(|wait| wait.cob.clone()).collect();
     // Change objects that need an operator come first.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Context;
 use crate::args::FactsArgs;
 use crate::client::Client;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{each, why_silent};
 use crate::screen::Screen;
 use crate::targets::Target;
@@ -25,7 +25,7 @@ struct Section {
     facts: BTreeMap<HostName, HostFacts>,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs) -> CommandResult {
     let targets = context.only(&args.only).await?;
     let answers = each(&targets, |target| {
         let client = context.client.clone();
@@ -47,7 +47,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs
     if context.json {
         screen.json(&section)?;
     } else {
-        let value = serde_json::to_value(&section).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
+        let value = serde_json::to_value(&section).map_err(Failure::environment)?;
         screen.line("# Hardware and system of the hosts, from `cobctl facts`.")?;
         for line in lines(&value) {
             screen.line(&line)?;
@@ -60,12 +60,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs
 async fn ask(client: &Client, target: &Target) -> Result<FactsOf, String> {
     let answer = client.get::<FactsOf>(&target.endpoint, "/v1/facts").await;
     let answer = answer.map_err(|error| why_silent(&error))?;
-    match &target.name {
-        Some(name) if *name != answer.host => {
-            Err(format!("{} answers as {}, not as {name}", target.endpoint, answer.host))
-        }
-        Some(_) | None => Ok(answer),
-    }
+    target.is_answered_by(&answer.host).map(|()| answer)
 }
 
 /// Writes YAML: each key on its own line, in blocks; texts and lists as JSON, which is YAML too.

@@ -1,7 +1,7 @@
 //! `cobctl resolve`, `files log|show|restore`: earlier and desired versions of a change object's files.
 
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use super::Context;
 use super::orders::patiently;
 use crate::args::{FilesArgs, FilesCommand, ResolveArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, clean_lines};
@@ -22,7 +22,7 @@ const MARKS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 /// How many digits of a version are shown.
 const DIGITS: usize = 12;
 
-pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> Result<Exit, Failure> {
+pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> CommandResult {
     let target = context.locate(&args.cob.host()).await?;
     let done = if args.edit {
         edited(context, screen, &target, args).await?
@@ -38,11 +38,7 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
         Err(error) if args.generation.is_some() && error.is_not_found() => {}
         answer => _ = answer?,
     }
-    if context.json {
-        screen.json(&done)?;
-    } else {
-        screen.line(&format!("{}: {}", args.cob, clean(&done.detail)))?;
-    }
+    context.answer(screen, &done, &format!("{}: {}", args.cob, clean(&done.detail)))?;
     Ok(Exit::Yes)
 }
 
@@ -86,14 +82,13 @@ async fn decide(
     let order = order::Resolve { cob, path, conflict, generation, choice, who: None };
     let asked = context.client.order(&target.endpoint, &order);
     match patiently(context, screen, target, asked).await {
-        Ok(done) => Ok(done),
         // The host does not yet have a change object of a later generation.
         Err(error) if args.generation.is_some() => Err(error.into()),
-        Err(error) => Err(context.refused_of(&args.cob, error).await),
+        answer => context.answer_of(&args.cob, answer).await,
     }
 }
 
-pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArgs) -> Result<Exit, Failure> {
+pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArgs) -> CommandResult {
     match &args.command {
         FilesCommand::Log { cob } => {
             let answer = ask(context, cob, "log", &[]).await?;
@@ -114,38 +109,23 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
         FilesCommand::Show { cob, version, path } => {
             let mut query = vec![("version", version.as_str())];
             query.extend(path.iter().map(|p| ("path", p.as_str())));
-            let answer = ask(context, cob, "show", &query).await?;
-            if context.json {
-                screen.json(&answer)?;
-            } else {
-                screen.raw(&shown(screen, &answer.text))?;
-            }
+            print(context, screen, &ask(context, cob, "show", &query).await?)?;
         }
-        FilesCommand::Patch { cob } => {
-            let answer = ask(context, cob, "patch", &[]).await?;
-            if context.json {
-                screen.json(&answer)?;
-            } else {
-                screen.raw(&shown(screen, &answer.text))?;
-            }
-        }
+        FilesCommand::Patch { cob } => print(context, screen, &ask(context, cob, "patch", &[]).await?)?,
         FilesCommand::Restore { cob, version, path } => {
             let target = context.locate(&cob.host()).await?;
             let (version, path) = (version.clone(), path.clone());
             let order = order::Restore { cob: cob.clone(), version, path, who: None };
             let asked = context.client.order(&target.endpoint, &order);
-            let done = match patiently(context, screen, &target, asked).await {
-                Ok(done) => done,
-                Err(error) => return Err(context.refused_of(cob, error).await),
-            };
-            if context.json {
-                screen.json(&done)?;
-            } else {
-                screen.line(&clean(&done.detail))?;
-            }
+            let done = context.answer_of(cob, patiently(context, screen, &target, asked).await).await?;
+            context.answer(screen, &done, &clean(&done.detail))?;
         }
     }
     Ok(Exit::Yes)
+}
+
+fn print(context: &Context, screen: &mut Screen, answer: &FilesAnswer) -> io::Result<()> {
+    if context.json { screen.json(answer) } else { screen.raw(&shown(screen, &answer.text)) }
 }
 
 /// Asks a daemon about the files of a change object.
@@ -168,10 +148,8 @@ async fn ask_at(
 ) -> Result<FilesAnswer, Failure> {
     let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", escaped(value))).collect();
     let question = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
-    match context.client.get(&target.endpoint, &format!("/v1/files/{what}/{cob}{question}")).await {
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(context.refused_of(cob, error).await),
-    }
+    let asked = context.client.get(&target.endpoint, &format!("/v1/files/{what}/{cob}{question}")).await;
+    context.answer_of(cob, asked).await
 }
 
 /// Escapes a value for a query.
@@ -186,7 +164,7 @@ pub(super) fn shown(screen: &Screen, text: &str) -> String {
 }
 
 fn undecided(what: impl std::fmt::Display) -> Failure {
-    Failure::usage(anyhow::anyhow!("no conflict was decided: {what}"))
+    Failure::usage(format!("no conflict was decided: {what}"))
 }
 
 /// The editor of the user.

@@ -1,5 +1,6 @@
 //! Compares a plan of `cobgen plan --from --json` with the hosts' histories.
 
+use std::cmp::Ordering;
 use std::path::Path;
 
 use cob_forecast::SwitchPlan;
@@ -25,7 +26,7 @@ impl Beside {
     /// Reads a plan.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let plan = SwitchPlan::read(path).map_err(|what| {
-            let error = anyhow::anyhow!("the plan {} can't be read: {what}", path.display());
+            let error = format!("the plan {} can't be read: {what}", path.display());
             Failure::usage(error).hint("`cobgen plan --from N --to M --json` prints one")
         })?;
         Ok(Self::of(plan))
@@ -141,7 +142,7 @@ impl Beside {
                     let (planned, real) =
                         (step.end_us.saturating_sub(step.begin_us), now.end_us.saturating_sub(now.begin_us));
                     let was = format!("{} to {}", time(now.begin_us), time(now.end_us));
-                    (was, apart(now.begin_us, step.begin_us), longer(real, planned))
+                    (was, apart(now.begin_us, step.begin_us), compared(real, planned, ("longer", "less")))
                 }
             };
             table.add_row([format!("{} {} -> {}", step.cob, step.from, step.to), planned, was, began, took]);
@@ -209,18 +210,14 @@ fn other(stands: &Standing) -> String {
 }
 
 fn apart(real: u64, planned: u64) -> String {
-    match real.cmp(&planned) {
-        std::cmp::Ordering::Greater => format!("{} late", time(real - planned)),
-        std::cmp::Ordering::Less => format!("{} early", time(planned - real)),
-        std::cmp::Ordering::Equal => "as planned".to_owned(),
-    }
+    compared(real, planned, ("late", "early"))
 }
 
-fn longer(real: u64, planned: u64) -> String {
+fn compared(real: u64, planned: u64, (more, less): (&str, &str)) -> String {
     match real.cmp(&planned) {
-        std::cmp::Ordering::Greater => format!("{} longer", time(real - planned)),
-        std::cmp::Ordering::Less => format!("{} less", time(planned - real)),
-        std::cmp::Ordering::Equal => "as planned".to_owned(),
+        Ordering::Greater => format!("{} {more}", time(real - planned)),
+        Ordering::Less => format!("{} {less}", time(planned - real)),
+        Ordering::Equal => "as planned".to_owned(),
     }
 }
 

@@ -8,8 +8,8 @@ use cob_types::{CobId, GenerationNumber};
 
 use super::Context;
 use super::plan::most_common;
-use crate::args::{GraphArgs, GraphFormat, Which};
-use crate::failure::{Exit, Failure};
+use crate::args::{GraphArgs, GraphFormat};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::needs::Needs;
 use crate::page::layout::place;
@@ -22,7 +22,7 @@ use crate::words::state;
 const NODE: (f32, f32) = (150.0, 22.0);
 const UNIT: (f32, f32) = (190.0, 34.0);
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &GraphArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &GraphArgs) -> CommandResult {
     let status = gather::cluster(&context.client, &context.targets.all).await;
     let generation = match args.generation {
         Some(named) => context.generation(named)?,
@@ -32,22 +32,12 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &GraphArgs
         },
     };
     let Some(all) = Needs::read(&context.targets, generation)? else {
-        return Err(
-            Failure::usage(anyhow::anyhow!("a graph needs the depot")).hint("name the depot with --depot or COB_DEPOT")
-        );
+        return Err(Failure::usage("a graph needs the depot").hint("name the depot with --depot or COB_DEPOT"));
     };
-    let is_named = |id: &CobId| {
-        args.only.iter().any(|which| match which {
-            Which::Host(host) => id.host_str() == host.as_str(),
-            Which::Cob(cob) => id == cob,
-        })
-    };
+    let is_named = |id: &CobId| args.only.iter().any(|which| which.covers(id));
     let needs = if args.only.is_empty() { all } else { all.near(is_named) };
-    if let Some(unknown) = args.only.iter().find(|which| match which {
-        Which::Host(host) => !needs.cobs.iter().any(|id| id.host_str() == host.as_str()),
-        Which::Cob(cob) => !needs.cobs.contains(cob),
-    }) {
-        return Err(Failure::refused(anyhow::anyhow!("generation {generation} has no {unknown}")));
+    if let Some(unknown) = args.only.iter().find(|which| !needs.cobs.iter().any(|id| which.covers(id))) {
+        return Err(Failure::refused(format!("generation {generation} has no {unknown}")));
     }
     let seen = status.hosts.iter().flat_map(|host| &host.cobs);
     let seen: BTreeMap<&CobId, (Class, String)> =

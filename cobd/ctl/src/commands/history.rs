@@ -11,7 +11,8 @@ use super::forecast::Beside;
 use super::{Context, leaving};
 use crate::args::{HistoryArgs, Which};
 use crate::client::{AskError, Client};
-use crate::failure::{Exit, Failure};
+use crate::clocks::now_ns;
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::merge::Merge;
 use crate::screen::Screen;
@@ -72,7 +73,7 @@ struct Reading {
     silent: bool,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryArgs) -> CommandResult {
     if let Some(plan) = &args.compare_plan {
         return compare(context, screen, plan).await;
     }
@@ -132,7 +133,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
         return Err(unknown);
     }
     if context.json && nothing && exit == Exit::Unreached {
-        return Err(Failure::environment(anyhow::anyhow!("no history could be read")));
+        return Err(Failure::environment("no history could be read"));
     }
     if !context.json {
         note(screen, following.readings.len(), left_out, nothing);
@@ -156,14 +157,8 @@ fn note(screen: &mut Screen, hosts: usize, left_out: usize, nothing: bool) {
     }
 }
 
-/// This machine's clock, the base of `-5m` and `14:03`.
-fn now_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Compares a plan with the real switch.
-async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path) -> Result<Exit, Failure> {
+async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path) -> CommandResult {
     let mut beside = Beside::read(plan)?;
     let mut following = Following::new(context);
     following.add_hosts_of(context, screen, beside.generations()).await?;
@@ -269,7 +264,7 @@ pub(super) async fn each(
     screen: &mut Screen,
     since_generation: Option<GenerationNumber>,
     mut take: impl FnMut(HistoryEntry),
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let what = Wanted { since_generation, ..ALL };
     let mut following = Following::new(context);
     let take = |_: &mut Screen, entry| {
@@ -384,7 +379,7 @@ fn advance(
 
 fn told(json: bool, entry: &HistoryEntry) -> Result<String, Failure> {
     if json {
-        return serde_json::to_string(entry).map_err(|e| Failure::environment(anyhow::Error::from(e)));
+        return serde_json::to_string(entry).map_err(Failure::environment);
     }
     Ok(line(entry))
 }

@@ -9,7 +9,7 @@ use super::Context;
 use super::output::whole_lines;
 use crate::args::LogsArgs;
 use crate::client::AskError;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
 use crate::words::clean_lines;
@@ -25,7 +25,7 @@ struct Printed<'a> {
     ended: bool,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs) -> CommandResult {
     let LogsArgs { cob, lines, previous, follow } = args;
     let target = context.locate(&cob.host()).await?;
     let ask = |more: String| {
@@ -34,10 +34,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs)
         async move { client.get::<LogsAnswer>(endpoint, &path).await }
     };
     let mut abandoned = std::pin::pin!(screen.abandoned());
-    let mut answer = match ask(format!("lines={}&previous={previous}", (*lines).max(1))).await {
-        Ok(answer) => answer,
-        Err(error) => return Err(context.refused_of(cob, error).await),
-    };
+    let first = ask(format!("lines={}&previous={previous}", (*lines).max(1))).await;
+    let mut answer = context.answer_of(cob, first).await?;
     if *lines == 0 {
         // Only the end position matters, not the text before it.
         answer.text.clear();

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::args::{ArtefactArgs, HostAt, SshArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::install::artefact::{Artefact, ArtefactError, Form, Manager};
 use crate::install::facts::Facts;
 use crate::install::machine::Machine;
@@ -97,7 +97,8 @@ pub(super) struct Work {
     pub(super) host: HostAt,
     pub(super) machine: Machine,
     at: usize,
-    did: Vec<String>,
+    made: Vec<&'static str>,
+    pub(super) did: Vec<String>,
     events: mpsc::Sender<Event>,
 }
 
@@ -107,58 +108,58 @@ enum Event {
 }
 
 impl Work {
+    /// Reports a step that changes the machine; refuses a step that was made before, without effect.
+    pub(super) async fn makes(&mut self, step: &'static str) -> Result<(), Trouble> {
+        if self.made.contains(&step) {
+            return Err(Refusal::NoEffect(step).into());
+        }
+        self.made.push(step);
+        self.does(step).await;
+        Ok(())
+    }
+
     /// Reports the current step.
     pub(super) async fn does(&self, what: &'static str) {
         // A closed screen has ended the command.
         let _ = self.events.send(Event::Does(self.at, what)).await;
     }
 
-    /// Records a completed step.
-    pub(super) fn did(&mut self, what: String) {
-        self.did.push(what);
-    }
-
     fn result(self, ended: Result<Facts, Trouble>) -> HostResult {
-        let (name, destination) = (self.host.name, self.host.to.to_string());
-        let (did, changed) = (self.did.clone(), !self.did.is_empty());
+        let did = self.did.clone();
+        let of = |outcome| HostResult { did, ..HostResult::new(&self.host, outcome) };
         match ended {
             Ok(facts) => HostResult {
-                name,
-                destination,
-                outcome: if changed { Outcome::Changed } else { Outcome::Unchanged },
-                did,
                 version: facts.version,
                 status: Some(facts.status).filter(|status| !status.is_empty()),
-                error: None,
-                hint: String::new(),
+                ..of(if self.did.is_empty() { Outcome::Unchanged } else { Outcome::Changed })
             },
             Err(Trouble { what, hint, unreachable }) => HostResult {
-                name,
-                destination,
-                outcome: if unreachable { Outcome::Unreachable } else { Outcome::Failed },
-                did,
-                version: None,
-                status: None,
                 error: Some(what),
                 hint,
+                ..of(if unreachable { Outcome::Unreachable } else { Outcome::Failed })
             },
         }
     }
 }
 
 impl HostResult {
-    /// The result for a host that was left alone.
-    pub(super) fn untouched(host: &HostAt) -> Self {
+    /// The result for a host, without details.
+    fn new(host: &HostAt, outcome: Outcome) -> Self {
         Self {
             name: host.name.clone(),
             destination: host.to.to_string(),
-            outcome: Outcome::Untouched,
+            outcome,
             did: Vec::new(),
             version: None,
             status: None,
             error: None,
             hint: String::new(),
         }
+    }
+
+    /// The result for a host that was left alone.
+    pub(super) fn untouched(host: &HostAt) -> Self {
+        Self::new(host, Outcome::Untouched)
     }
 
     /// Whether this step was made.
@@ -190,7 +191,8 @@ where
     for (at, host) in hosts.iter().enumerate() {
         let machine = Machine { ssh: ssh.ssh(), to: host.to.clone(), root: ssh.root.clone() };
         let places = Arc::clone(&places);
-        let task = work(Work { host: host.clone(), machine, at, did: Vec::new(), events: events.clone() });
+        let task =
+            work(Work { host: host.clone(), machine, at, made: Vec::new(), did: Vec::new(), events: events.clone() });
         let events = events.clone();
         working.spawn(async move {
             let _place = places.acquire().await;
@@ -217,7 +219,7 @@ where
     }
     wipe(screen);
     while let Some(ended) = working.join_next().await {
-        ended.map_err(|error| Failure::environment(anyhow::Error::from(error)))?;
+        ended.map_err(Failure::environment)?;
     }
     Ok(results.into_iter().flatten().collect())
 }
@@ -264,7 +266,7 @@ pub(super) fn line(screen: &Screen, result: &HostResult) -> String {
 }
 
 /// Prints the summary; returns the exit status.
-pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) -> Result<Exit, Failure> {
+pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) -> CommandResult {
     let of = |wanted: Outcome| results.iter().filter(|r| r.outcome == wanted).count();
     let (failed, unreachable) = (of(Outcome::Failed), of(Outcome::Unreachable));
     if json {
@@ -314,7 +316,7 @@ pub(super) fn artefacts(args: &ArtefactArgs) -> Result<Arc<Vec<Artefact>>, Failu
         });
         if let Some(twin) = twin {
             let what = format!("{} and {} are for the same hosts", twin.path.display(), one.path.display());
-            return Err(Failure::usage(anyhow::anyhow!(what)).hint("leave out either file"));
+            return Err(Failure::usage(what).hint("leave out either file"));
         }
     }
     Ok(Arc::new(found))
@@ -332,7 +334,7 @@ pub(super) fn once(hosts: &[HostAt]) -> Result<(), Failure> {
     for (at, host) in hosts.iter().enumerate() {
         if let Some(twin) = hosts[..at].iter().find(|other| other.name == host.name || other.to == host.to) {
             let what = format!("{} is named twice (as {} and {})", host.to, twin.name, host.name);
-            return Err(Failure::usage(anyhow::anyhow!(what)));
+            return Err(Failure::usage(what));
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io;
 use std::pin::Pin;
 
 use cob_depot::GenerationName;
@@ -14,7 +15,7 @@ use cob_types::{GenerationNumber, HostName};
 
 use crate::args::{Args, Command, DevelopCommand, Global, TrustArgs, TrustCommand};
 use crate::client::{AskError, Client};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::Screen;
 use crate::settings::{Credentials, Settings};
 use crate::targets::{PreviousAddresses, Target, Targets};
@@ -70,7 +71,7 @@ struct Context {
 
 /// Carries out a command for developers; the second argument is whether the answer is JSON.
 pub type Develop =
-    for<'a> fn(DevelopCommand, bool, &'a mut Screen) -> Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'a>>;
+    for<'a> fn(DevelopCommand, bool, &'a mut Screen) -> Pin<Box<dyn Future<Output = CommandResult> + 'a>>;
 
 /// Runs the program with this command line, which starts with the program's name; returns the exit status. Commands for
 /// developers are refused.
@@ -79,19 +80,15 @@ pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
 }
 
 /// Refuses the commands for developers.
-fn no_developer(
-    _: DevelopCommand,
-    _: bool,
-    _: &mut Screen,
-) -> Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'static>> {
-    let refused = anyhow::anyhow!("this program contains no daemon and no generator");
-    Box::pin(async { Err(Failure::usage(refused).hint("use the program `cobctl`")) })
+fn no_developer(_: DevelopCommand, _: bool, _: &mut Screen) -> Pin<Box<dyn Future<Output = CommandResult> + 'static>> {
+    let refused = Failure::usage("this program contains no daemon and no generator").hint("use the program `cobctl`");
+    Box::pin(async { Err(refused) })
 }
 
 /// Carries out a command line, without the program's name, with these options of every command.
-pub(crate) async fn carry_out(words: &[String], global: &Global, screen: &mut Screen) -> Result<Exit, Failure> {
+pub(crate) async fn carry_out(words: &[String], global: &Global, screen: &mut Screen) -> CommandResult {
     let line = std::iter::once("cobctl").chain(words.iter().map(String::as_str));
-    let args = Args::read(line).map_err(|error| Failure::usage(anyhow::anyhow!("{error}")))?;
+    let args = Args::read(line).map_err(|error| Failure::usage(error.to_string()))?;
     dispatch(Args { global: global.clone(), ..args }, screen, no_developer).await
 }
 
@@ -107,7 +104,7 @@ pub async fn run_with(line: Vec<OsString>, screen: &mut Screen, develop: Develop
                 if line.iter().any(|word| word == "--json") {
                     let text = text.trim_end();
                     let text = text.strip_prefix("error: ").unwrap_or(text).to_owned();
-                    return told_in_json(screen, &Failure::usage(anyhow::anyhow!(text)));
+                    return told_in_json(screen, &Failure::usage(text));
                 }
                 screen.say(text.trim_end());
                 return 2;
@@ -153,7 +150,7 @@ fn names_nobody(global: &Global) -> bool {
     global.hosts.is_empty() && !global.explicit.socket && !depot()
 }
 
-async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> Result<Exit, Failure> {
+async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> CommandResult {
     let global = &args.global;
     match args.command {
         Command::Status(args) => status::run(&context(global, screen)?, screen, &args).await,
@@ -222,11 +219,12 @@ impl Context {
         if let GenerationName::Number(number) = named {
             return Ok(number);
         }
-        match self.targets.open_depot()? {
-            Some(depot) => depot.find(named),
-            None => Err(Failure::usage(anyhow::anyhow!("the depot is needed to find the generation `{named}`"))
-                .hint("name the depot with --depot or COB_DEPOT, or give its number")),
-        }
+        self.targets.need_depot(&format!("the depot is needed to find the generation `{named}`"))?.find(named)
+    }
+
+    /// Prints the answer to an order: as JSON, or as this text.
+    fn answer<T: serde::Serialize>(&self, screen: &mut Screen, answer: &T, text: &str) -> io::Result<()> {
+        if self.json { screen.json(answer) } else { screen.line(text) }
     }
 
     /// The daemons of these hosts; all if `hosts` is empty. A named host is the daemon that answers to that name.
@@ -301,7 +299,7 @@ impl Met {
             return error.into();
         }
         let asked: Vec<HostName> = self.named.into_iter().filter_map(|t| t.name).chain(self.others).collect();
-        Failure::usage(anyhow::anyhow!("{host} was not asked, only {}", list(&asked, 4)))
+        Failure::usage(format!("{host} was not asked, only {}", list(&asked, 4)))
             .hint("name the host's address with --host, or its depot with --depot")
     }
 }

@@ -25,13 +25,17 @@ impl Context {
         } else {
             format!("did you mean {}?", list(like, 3))
         };
-        Some(Failure::refused(anyhow::anyhow!("{} has no change object {cob}", host.name)).hint(hint))
+        Some(Failure::refused(format!("{} has no change object {cob}", host.name)).hint(hint))
     }
 
-    /// The failure for a host's refusal: with suggestions if the host does not have the change object.
-    pub(super) async fn refused_of(&self, cob: &CobId, error: AskError) -> Failure {
+    /// A host's answer about a change object. A refusal has suggestions if the host does not have the change object.
+    pub(super) async fn answer_of<T>(&self, cob: &CobId, answer: Result<T, AskError>) -> Result<T, Failure> {
+        let error = match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
         let unknown = if error.is_not_found() { self.unknown(cob).await } else { None };
-        unknown.unwrap_or_else(|| error.into())
+        Err(unknown.unwrap_or_else(|| error.into()))
     }
 }
 

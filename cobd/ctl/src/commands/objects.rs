@@ -88,7 +88,7 @@ pub(super) fn selected(
     if faults.is_empty() && found.is_empty() {
         faults.push("no host is in all of the named hosts and labels".to_owned());
     }
-    if faults.is_empty() { Ok(Some(found)) } else { Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))) }
+    if faults.is_empty() { Ok(Some(found)) } else { Err(Failure::usage(faults.join("; "))) }
 }
 
 /// The change objects of a generation, with their kinds.
@@ -129,7 +129,7 @@ impl<'g> Objects<'g> {
         if faults.is_empty() {
             return Ok(found);
         }
-        Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))
+        Err(Failure::usage(faults.join("; "))
             .hint("name a SERVICE, a CLUSTER, a HOST, HOST/SERVICE or a change object"))
     }
 

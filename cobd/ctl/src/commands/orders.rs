@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::{Context, leaving};
 use crate::args::{FenceArgs, MarkDepartedArgs, Which};
 use crate::client::{AskError, Client};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, is_refusal};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
@@ -44,6 +44,17 @@ pub(super) struct Answer<T> {
 }
 
 impl<T> Answer<T> {
+    /// The answer of a host that could not be asked, or whose answer does not count.
+    pub(super) fn unreached(name: HostName, error: String, hint: String) -> Self {
+        Self { name, reachable: false, done: None, error: Some(error), hint }
+    }
+
+    /// Prints the error and its hint.
+    pub(super) fn say_error(&self, screen: &mut Screen) {
+        let error = self.error.as_deref().unwrap_or_default();
+        screen.error(&format!("{}: {}", self.name, clean(error)), &self.hint);
+    }
+
     pub(super) fn new(target: &Target, answer: Result<T, AskError>) -> Self {
         let name = target.stand_in();
         match answer {
@@ -59,21 +70,21 @@ impl<T> Answer<T> {
     }
 }
 
-pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
+pub(super) async fn pause(context: &Context, screen: &mut Screen) -> CommandResult {
     let words = ("paused: running transitions finish, no new transitions start", "was paused already");
     to_everybody(context, screen, &order::Pause { who: None }, words, None).await
 }
 
-pub(super) async fn resume(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
+pub(super) async fn resume(context: &Context, screen: &mut Screen) -> CommandResult {
     let words = ("resumed", "was not paused");
     to_everybody(context, screen, &order::Resume { who: None }, words, None).await
 }
 
-pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> Result<Exit, Failure> {
+pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> CommandResult {
     let host = &args.fenced;
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
     if cluster.hosts.iter().any(|h| h.reachable && h.name == *host) {
-        return Err(Failure::refused(anyhow::anyhow!("{host} answers: a running host cannot be fenced"))
+        return Err(Failure::refused(format!("{host} answers: a running host cannot be fenced"))
             .hint(format!("it releases its locks by itself; see `cobctl status {host}`")));
     }
     warn(screen, host, &cluster);
@@ -86,23 +97,16 @@ pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceAr
     to_all(context, screen, &others, &order, words).await
 }
 
-pub(super) async fn declare_final(
-    context: &Context,
-    screen: &mut Screen,
-    args: &MarkDepartedArgs,
-) -> Result<Exit, Failure> {
+pub(super) async fn declare_final(context: &Context, screen: &mut Screen, args: &MarkDepartedArgs) -> CommandResult {
     let (what, named) = (&args.what, args.what.to_string());
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
-    let is_meant = |wait: &&SwitchWait| match what {
-        Which::Cob(cob) => wait.cob == *cob,
-        Which::Host(host) => wait.cob.host_str() == host.as_str(),
-    };
+    let is_meant = |wait: &&SwitchWait| what.covers(&wait.cob);
     if let Which::Host(host) = what
         && cluster.hosts.iter().any(|h| h.reachable && h.name == *host)
     {
-        return Err(Failure::refused(anyhow::anyhow!("{host} answers: name its change objects instead")).hint(
-            format!("`cobctl explain {host}` shows the departing change objects; then `cobctl declare-final HOST/COB`"),
-        ));
+        return Err(Failure::refused(format!("{host} answers: name its change objects instead")).hint(format!(
+            "`cobctl explain {host}` shows the departing change objects; then `cobctl declare-final HOST/COB`"
+        )));
     }
     let waits = |name: &HostName| {
         let host = cluster.hosts.iter().find(|h| h.name == *name);
@@ -117,7 +121,7 @@ pub(super) async fn declare_final(
             return Err(unknown);
         }
         let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
-        let error = anyhow::anyhow!("no reachable host waits for {named} to depart");
+        let error = format!("no reachable host waits for {named} to depart");
         return Err(if silent.is_empty() {
             Failure::refused(error).hint("`cobctl explain HOST` shows the waits of a host")
         } else {
@@ -188,7 +192,7 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
 
 /// Asks the user to type a name before an irreversible order.
 fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Result<(), Failure> {
-    let not_confirmed = |why: &str| Err(Failure::usage(anyhow::anyhow!("{name} is not {done}: {why}")));
+    let not_confirmed = |why: &str| Err(Failure::usage(format!("{name} is not {done}: {why}")));
     if !io::stdin().is_terminal() {
         return not_confirmed("no terminal to confirm it").map_err(|f| f.hint("--yes skips the question"));
     }
@@ -206,7 +210,7 @@ pub(super) async fn to_everybody<O: Order>(
     order: &O,
     words: (&str, &str),
     leave: Option<Vec<Target>>,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let found = async {
         if let Some(leave) = leave {
             return Ok(leave);
@@ -231,7 +235,7 @@ pub(super) async fn to_all<O: Order>(
     targets: &[Target],
     order: &O,
     words: (&str, &str),
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let answers = give(context, screen, &context.client, targets, order, words).await?;
     finish(context, screen, answers)
 }
@@ -246,7 +250,7 @@ pub(super) async fn to_all_first<O: Order>(
 ) -> Result<(Exit, bool), Failure> {
     let answers = give(context, screen, &context.client, &context.targets.all, order, words).await?;
     let is_taken = answers.iter().any(|(_, answer)| answer.is_ok());
-    let ended = exit(answers.iter().map(|(_, answer)| answer));
+    let ended = Exit::of_all(answers.iter().map(|(_, answer)| Exit::of(answer)));
     if ended == Exit::No || !is_taken {
         return Ok((finish(context, screen, answers)?, is_taken));
     }
@@ -361,8 +365,8 @@ pub(super) async fn patiently<T>(
 }
 
 /// Ends with the results of an order.
-fn finish(context: &Context, screen: &mut Screen, answers: Vec<Answered>) -> Result<Exit, Failure> {
-    let exit = exit(answers.iter().map(|(_, answer)| answer));
+fn finish(context: &Context, screen: &mut Screen, answers: Vec<Answered>) -> CommandResult {
+    let exit = Exit::of_all(answers.iter().map(|(_, answer)| Exit::of(answer)));
     if context.json {
         screen.json(&Answers {
             hosts: answers.into_iter().map(|(target, answer)| Answer::new(&target, answer)).collect(),
@@ -373,32 +377,12 @@ fn finish(context: &Context, screen: &mut Screen, answers: Vec<Answered>) -> Res
 
 /// Prints the answer of a host.
 fn tell(screen: &mut Screen, (target, answer): &Answered, (changed, unchanged): (&str, &str)) -> Result<(), Failure> {
-    let name = match &target.name {
-        Some(name) => name.to_string(),
-        None => target.endpoint.to_string(),
-    };
+    let name = target.shown();
     match answer {
         Ok(done) => screen.line(&format!("{name}: {}", told(done, changed, unchanged)))?,
-        Err(error) => {
-            screen.problem("error", &format!("{name}: {}", error.in_a_line()));
-            let hint = error.hint();
-            if !hint.is_empty() {
-                screen.problem("hint", &hint);
-            }
-        }
+        Err(error) => screen.error(&format!("{name}: {}", error.in_a_line()), &error.hint()),
     }
     Ok(())
-}
-
-fn exit<'a>(answers: impl Iterator<Item = &'a Result<Done, AskError>>) -> Exit {
-    let mut exit = Exit::Yes;
-    for error in answers.filter_map(|a| a.as_ref().err()) {
-        if !is_refusal(error) {
-            return Exit::Unreached;
-        }
-        exit = Exit::No;
-    }
-    exit
 }
 
 fn told(done: &Done, changed: &str, unchanged: &str) -> String {

@@ -17,7 +17,7 @@ use super::{Context, leaving};
 use crate::args::OutcomesArgs;
 use crate::client::{AskError, Client};
 use crate::clocks;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
 use crate::targets::Target;
@@ -38,7 +38,7 @@ struct OutcomesJson {
     outcomes: Vec<SwitchOutcome>,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> CommandResult {
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
     let (mut hosts, silent) = parts(context, screen, &context.targets.all, None).await;
     let left = add_left(context, screen, generation, &mut hosts).await?;
@@ -51,11 +51,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         outcome.silent.extend(left.iter().filter(|(_, named)| !named.is_disjoint(&of)).map(|(host, _)| host.clone()));
     }
     if args.record && !outcomes.is_empty() {
-        let Some(depot) = context.targets.open_depot()? else {
-            return Err(
-                Failure::usage(anyhow::anyhow!("--record needs a depot")).hint("name it with --depot or COB_DEPOT")
-            );
-        };
+        let depot = context.targets.need_depot("--record needs a depot")?;
         let mut new = 0;
         for outcome in to_be_noted(&outcomes, &depot.newest_outcomes(NOTED), &heard) {
             new += usize::from(depot.add_outcome(&outcome)?);

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::args::OutputArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::Screen;
 use crate::words::clean_lines;
 
@@ -15,23 +15,18 @@ struct Output<'a> {
     output: String,
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArgs) -> CommandResult {
     match (&args.cob, args.run) {
         (Some(cob), _) => of_cob(context, screen, cob).await,
         (None, Some(run)) => super::adhoc::kept(context, screen, run).await,
-        (None, None) => {
-            Err(Failure::usage(anyhow::anyhow!("whose output?")).hint("name a change object, or --run NUMBER"))
-        }
+        (None, None) => Err(Failure::usage("whose output?").hint("name a change object, or --run NUMBER")),
     }
 }
 
-async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<Exit, Failure> {
+async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> CommandResult {
     let target = context.locate(&cob.host()).await?;
     let asked = context.client.text(&target.endpoint, &format!("/v1/output/{cob}")).await;
-    let output = match asked {
-        Ok(output) => output,
-        Err(error) => return Err(context.refused_of(cob, error).await),
-    };
+    let output = context.answer_of(cob, asked).await?;
     if context.json {
         screen.json(&Output { cob, output })?;
     } else if output.trim().is_empty() {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::plan::most_common;
 use super::{Context, context, leaving, view};
 use crate::args::{Global, PageArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::identity::{Contents, OfDepot};
 use crate::live::Live;
 use crate::needs::Needs;
@@ -39,13 +39,13 @@ const ALIVE: Duration = Duration::from_secs(10);
 /// How many questions for this loop may wait.
 const WAITING: usize = 64;
 
-pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -> CommandResult {
     let context = context(global, screen)?;
     let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
-        Failure::environment(anyhow::anyhow!("port {} of 127.0.0.1 can't be opened: {error}", args.port))
+        Failure::environment(format!("port {} of 127.0.0.1 can't be opened: {error}", args.port))
             .hint("leave --port out: a free port is chosen")
     })?;
-    let door = Door::new(listener.local_addr()?.port()).map_err(|e| Failure::environment(anyhow::anyhow!("{e}")))?;
+    let door = Door::new(listener.local_addr()?.port()).map_err(|e| Failure::environment(e.to_string()))?;
     let feed = Feed::new();
     let worker = Worker::start(global.clone())?;
     let (own, questions) = mpsc::channel(WAITING);
@@ -57,7 +57,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -
     let mut page = Page::start(context, global.clone(), feed, worker);
     tokio::select! {
         served = async { axum::serve(listener, router(desk)).await } => Err(served.map_or_else(Failure::from, |()| {
-            Failure::environment(anyhow::anyhow!("the server has ended"))
+            Failure::environment("the server has ended")
         })),
         failure = page.go_on(questions) => Err(failure),
         failure = ends.next() => Err(failure),
@@ -139,7 +139,7 @@ impl Page {
                 question = questions.recv() => {
                     match question {
                         Some(question) => self.answer(question),
-                        None => return Failure::environment(anyhow::anyhow!("the server has ended")),
+                        None => return Failure::environment("the server has ended"),
                     }
                     continue;
                 }
@@ -254,11 +254,10 @@ fn needs_of(targets: &Targets, generation: GenerationNumber) -> Result<BTreeSet<
 
 /// The generations of a depot, the newest first.
 fn generations(depot: Option<&std::path::Path>) -> Answer {
-    let read = || {
+    let read = || -> Result<_, String> {
         let no_depot = "the list of generations needs the depot: start `cobctl page` with --depot or COB_DEPOT";
-        let path = depot.ok_or_else(|| anyhow::anyhow!(no_depot))?;
-        let log = Depot::open(path).and_then(|depot| depot.list()).map_err(|e| anyhow::anyhow!("{e}"))?;
-        Ok::<_, anyhow::Error>(serde_json::to_value(log)?)
+        let log = Depot::open(depot.ok_or(no_depot)?).and_then(|depot| depot.list()).map_err(|e| e.to_string())?;
+        serde_json::to_value(log).map_err(|e| e.to_string())
     };
     match read() {
         Ok(answer) => Answer { exit: Exit::Yes.code(), answer, problems: Vec::new(), failure: None },

@@ -20,7 +20,7 @@ use super::recorded::Record as _;
 use super::transitions::Transitions;
 use super::{Context, history};
 use crate::args::PlanArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::identity::{OfDepot, others};
 use crate::screen::Screen;
@@ -28,12 +28,8 @@ use crate::targets::{Target, endpoints};
 use crate::trusted::TrustedDepot;
 use crate::words::{list, seconds, span, window_wait};
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs) -> Result<Exit, Failure> {
-    let Some(depot) = context.targets.open_depot()? else {
-        return Err(
-            Failure::usage(anyhow::anyhow!("a plan needs the depot")).hint("name the depot with --depot or COB_DEPOT")
-        );
-    };
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs) -> CommandResult {
+    let depot = context.targets.need_depot("a plan needs the depot")?;
     let to = depot.find(args.generation)?;
     let (now, from) = look(context, &depot, to).await?;
     is_of_depot(context, screen, &now)?;
@@ -50,7 +46,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
     let away = tell_where(screen, &now, from);
     tell_what_stands(screen, &now, to);
     let durations = match &args.durations {
-        Some(file) => durations::read(file).map_err(|what| Failure::usage(anyhow::anyhow!(what)))?,
+        Some(file) => durations::read(file).map_err(Failure::usage)?,
         None => recorded(context, screen, &now).await?,
     };
     let withdrawn = now.hosts.iter().flat_map(|host| host.withdrawn.iter().copied()).collect();
@@ -73,8 +69,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         Err(NoOrder::Depot(error)) => Err(error.into()),
         Err(NoOrder::Circle(circle)) => {
             let what = format!("circular order of departures: {}", list(&circle, 10));
-            Err(Failure::refused(anyhow::anyhow!(what))
-                .hint("remove these change objects from the model one after the other"))
+            Err(Failure::refused(what).hint("remove these change objects from the model one after the other"))
         }
     }
 }
@@ -114,10 +109,8 @@ fn is_of_depot(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> R
         format!("the depot does not have generation {generation}, which {} has", h.name)
     };
     match other.or_else(|| now.hosts.iter().find(unknown).map(lacking)) {
-        Some(why) => {
-            Err(Failure::refused(anyhow::anyhow!("no plan is possible from the present state of the hosts: {why}"))
-                .hint("was the depot restored from an older copy? see docs/how-to/restore-a-depot.md"))
-        }
+        Some(why) => Err(Failure::refused(format!("no plan is possible from the present state of the hosts: {why}"))
+            .hint("was the depot restored from an older copy? see docs/how-to/restore-a-depot.md")),
         None => Ok(()),
     }
 }
@@ -244,20 +237,17 @@ async fn recorded(context: &Context, screen: &mut Screen, now: &ClusterStatus) -
     history::each(&context, screen, None, |entry| recorded.take(entry)).await?;
     recorded.end();
     let text = serde_json::to_string(&recorded.lines()).map_err(Failure::environment)?;
-    Durations::of_text(&text).map_err(|what| Failure::environment(anyhow::anyhow!(what)))
+    Durations::of_text(&text).map_err(Failure::environment)
 }
 
 /// The generation that the hosts have, from the depot.
 pub(super) fn generation_of_hosts(context: &Context, now: &ClusterStatus) -> Result<Generation, Failure> {
-    let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!("the depot is needed: it contains services and dependencies"))
-            .hint("name the depot with --depot or COB_DEPOT"));
-    };
+    let depot = context.targets.need_depot("the depot is needed: it contains services and dependencies")?;
     match most_common(now) {
         GenerationNumber(0) if now.hosts.iter().any(|host| host.reachable) => {
-            Err(Failure::refused(anyhow::anyhow!("no reachable host has an active generation")))
+            Err(Failure::refused("no reachable host has an active generation"))
         }
-        GenerationNumber(0) => Err(Failure::environment(anyhow::anyhow!("no host answered"))),
+        GenerationNumber(0) => Err(Failure::environment("no host answered")),
         active => depot.whole(active),
     }
 }
@@ -278,7 +268,7 @@ pub(super) async fn of_order(
     now: &ClusterStatus,
     active: &Generation,
     way: &Way,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     is_of_depot(context, screen, now)?;
     let number = active.manifest.generation;
     let away = tell_where(screen, now, number);
@@ -291,7 +281,7 @@ pub(super) async fn of_order(
     let sides = Sides::open(Source::Made(&before), Source::Made(&after)).map_err(Failure::from)?;
     let planned = forecast(sides, asked).map_err(|error| match error {
         NoOrder::Depot(error) => Failure::from(error),
-        NoOrder::Circle(_) => Failure::refused(anyhow::anyhow!("no order of transitions carries out this order")),
+        NoOrder::Circle(_) => Failure::refused("no order of transitions carries out this order"),
     })?;
     let mut exit = if away { Exit::Unreached } else { Exit::Yes };
     if !planned.plan.forecast.converges {
@@ -341,13 +331,7 @@ fn set_preferred(generation: &mut Generation, to: &[(CobId, StateName)]) {
     }
 }
 
-fn print(
-    context: &Context,
-    screen: &mut Screen,
-    args: &PlanArgs,
-    planned: &Forecasted,
-    away: bool,
-) -> Result<Exit, Failure> {
+fn print(context: &Context, screen: &mut Screen, args: &PlanArgs, planned: &Forecasted, away: bool) -> CommandResult {
     if context.json {
         screen.json(&planned.to_json().map_err(Failure::environment)?)?;
     } else if args.dot {
@@ -367,7 +351,7 @@ fn print(
 
 fn draw(file: &Path, planned: &Forecasted) -> Result<(), Failure> {
     let written = std::fs::write(file, show::to_svg(&planned.plan));
-    written.map_err(|error| Failure::environment(anyhow::anyhow!("can't write {}: {error}", file.display())))
+    written.map_err(|error| Failure::environment(format!("can't write {}: {error}", file.display())))
 }
 
 #[cfg(test)]

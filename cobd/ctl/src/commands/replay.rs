@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Context;
 use super::history::{self, Following};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::past::replay::{Replay, ReplayStep};
 use crate::screen::Screen;
 use crate::signals::Ends;
@@ -42,7 +42,7 @@ fn speed(text: &str) -> Result<f64, String> {
     found.ok_or_else(|| format!("{text:?} is not a speed: write a factor, as in 1, 10 or 0.5"))
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> CommandResult {
     let generation = context.generation(args.generation)?;
     let mut histories = Following::new(context);
     let replay = loop {
@@ -57,7 +57,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArg
     let lost = histories.lost();
     let steps = replay.steps(args.all);
     if steps.is_empty() {
-        let none = anyhow::anyhow!("the readable histories contain no switch to generation {generation}");
+        let none = format!("the readable histories contain no switch to generation {generation}");
         return Err(if lost.is_empty() { Failure::refused(none) } else { Failure::environment(none) }
             .hint("`cobctl history` shows their entries; old entries are deleted"));
     }
@@ -83,11 +83,7 @@ async fn play(
             }
         }
         last = last.max(step.offset_ns);
-        let text = if context.json {
-            serde_json::to_string(step).map_err(|e| Failure::environment(anyhow::Error::from(e)))?
-        } else {
-            line(step)
-        };
+        let text = if context.json { serde_json::to_string(step).map_err(Failure::environment)? } else { line(step) };
         screen.line(&text)?;
         if nth + 1 < steps.len()
             && let Some(open) = &mut keys
@@ -138,8 +134,9 @@ impl Keys {
         let terminal = std::io::stdin().is_terminal() && screen.is_live();
         if args.speed.is_some() || !terminal || (json && !args.step) {
             if args.step && !terminal {
-                return Err(Failure::usage(anyhow::anyhow!("--step needs a terminal for its keys"))
-                    .hint("without --step, each step is a line"));
+                return Err(
+                    Failure::usage("--step needs a terminal for its keys").hint("without --step, each step is a line")
+                );
             }
             return Ok(None);
         }

@@ -17,8 +17,8 @@ use super::orders::say_waits;
 use super::{Context, outcomes};
 use crate::args::RetryArgs;
 use crate::client::AskError;
-use crate::failure::{Exit, Failure};
-use crate::gather::{self, is_refusal};
+use crate::failure::{CommandResult, Exit, Failure};
+use crate::gather;
 use crate::identity::Contents;
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
@@ -85,16 +85,13 @@ pub(super) enum Ended {
 
 impl RetryResult {
     fn new(cob: CobId, answer: Result<Done, AskError>) -> Self {
-        match answer {
-            Ok(done) => {
-                Self { cob, done: Some(done), error: None, hint: String::new(), exit: Exit::Yes, missing: false }
-            }
-            Err(error) => {
-                let exit = if is_refusal(&error) { Exit::No } else { Exit::Unreached };
-                let missing = error.is_not_found();
-                Self { cob, done: None, error: Some(error.in_a_line()), hint: error.hint(), exit, missing }
-            }
-        }
+        let exit = Exit::of(&answer);
+        let missing = answer.as_ref().is_err_and(AskError::is_not_found);
+        let (done, error, hint) = match answer {
+            Ok(done) => (Some(done), None, String::new()),
+            Err(error) => (None, Some(error.in_a_line()), error.hint()),
+        };
+        Self { cob, done, error, hint, exit, missing }
     }
 
     fn is_changed(&self) -> bool {
@@ -105,15 +102,12 @@ impl RetryResult {
         if let Some(done) = &self.done {
             return screen.line(&clean(&done.detail));
         }
-        screen.problem("error", &format!("{}: {}", self.cob, self.error.as_deref().unwrap_or_default()));
-        if !self.hint.is_empty() {
-            screen.problem("hint", &self.hint);
-        }
+        screen.error(&format!("{}: {}", self.cob, self.error.as_deref().unwrap_or_default()), &self.hint);
         Ok(())
     }
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs) -> CommandResult {
     let deadline = Instant::now() + args.wait.unwrap_or_default();
     let (cobs, unreached) = if args.all { given_up(context).await } else { (named(&args.cobs), Vec::new()) };
     let targets = hosts_of(context, &cobs).await?;

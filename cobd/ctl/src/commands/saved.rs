@@ -32,7 +32,7 @@ pub(super) fn each(file: &Path, screen: &mut Screen, mut take: impl FnMut(Histor
     } else {
         File::open(file).map(|file| Box::new(BufReader::new(file)) as Box<dyn BufRead>)
     };
-    let named = |what: String| Failure::usage(anyhow::anyhow!("{}{what}", file.display()));
+    let named = |what: String| Failure::usage(format!("{}{what}", file.display()));
     let wrong = text.and_then(|text| entries(text, &mut take)).map_err(|error| named(format!(": {error}")))?;
     let mut told = wrong.lines.iter().map(|(line, what)| format!(":{line}: not a history entry: {what}"));
     let Some(first) = told.next() else { return Ok(()) };

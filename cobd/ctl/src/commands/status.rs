@@ -8,14 +8,14 @@ use super::near::near;
 use super::view::{self, Shown};
 use super::{Context, leaving};
 use crate::args::{StatusArgs, Which};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Failure};
 use crate::gather;
 use crate::identity::OfDepot;
 use crate::screen::Screen;
 use crate::verdict::Expected;
 use crate::words::list;
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArgs) -> CommandResult {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.only(&hosts).await?;
     let mut cluster = gather::cluster(&context.client, &targets).await;
@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
         unknown.iter().flat_map(|cob| near(cluster.hosts.iter().flat_map(|h| &h.cobs), cob)).collect();
     let hint = if like.is_empty() { String::new() } else { format!("did you mean {}?", list(&like, 3)) };
     if context.json && !unknown.is_empty() {
-        return Err(Failure::refused(anyhow::anyhow!("no host has {}", list(&unknown, 3))).hint(hint));
+        return Err(Failure::refused(format!("no host has {}", list(&unknown, 3))).hint(hint));
     }
     view::narrow(&mut cluster, &args.only);
     let depot = OfDepot::of(&context.targets, &cluster)?;

@@ -17,7 +17,7 @@ use super::retry::{Ended, until_ended, why};
 use super::{Context, plan};
 use crate::args::StopArgs;
 use crate::client::{AskError, Client};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
 use crate::targets::Target;
@@ -43,9 +43,7 @@ impl Operation {
             Self::Restart => "restarted",
         }
     }
-}
 
-impl Operation {
     /// What somebody else, or a new generation, has made of the order meanwhile.
     pub(super) fn undone(self, cluster: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
         let order = |id: &CobId| cobs_of(cluster).find(|cob| cob.id == *id).and_then(|cob| cob.stopped.as_ref());
@@ -76,19 +74,19 @@ struct Report {
     why: Vec<String>,
 }
 
-pub(super) async fn stop(context: &Context, screen: &mut Screen, args: &StopArgs) -> Result<Exit, Failure> {
+pub(super) async fn stop(context: &Context, screen: &mut Screen, args: &StopArgs) -> CommandResult {
     run(context, screen, args, Operation::Stop).await
 }
 
-pub(super) async fn restart(context: &Context, screen: &mut Screen, args: &StopArgs) -> Result<Exit, Failure> {
+pub(super) async fn restart(context: &Context, screen: &mut Screen, args: &StopArgs) -> CommandResult {
     run(context, screen, args, Operation::Restart).await
 }
 
-pub(super) async fn start(context: &Context, screen: &mut Screen, args: &StopArgs) -> Result<Exit, Failure> {
+pub(super) async fn start(context: &Context, screen: &mut Screen, args: &StopArgs) -> CommandResult {
     run(context, screen, args, Operation::Start).await
 }
 
-async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operation) -> Result<Exit, Failure> {
+async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operation) -> CommandResult {
     let deadline = Instant::now() + args.wait.unwrap_or_default();
     let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
     let generation = plan::generation_of_hosts(context, &now)?;
@@ -186,13 +184,7 @@ async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> 
     for (host, cobs) in by_host {
         match context.locate(&host).await {
             Ok(target) => parts.push((target, cobs)),
-            Err(error) => hosts.push(Answer {
-                name: host,
-                reachable: false,
-                done: None,
-                error: Some(error.in_a_line()),
-                hint: error.hints().join("; "),
-            }),
+            Err(error) => hosts.push(Answer::unreached(host, error.in_a_line(), error.hints().join("; "))),
         }
     }
     let client = context.client.clone();
@@ -238,10 +230,7 @@ fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
     if let Some(done) = &answer.done {
         return screen.line(&format!("{}: {}", answer.name, clean(&done.detail)));
     }
-    screen.problem("error", &format!("{}: {}", answer.name, answer.error.as_deref().unwrap_or_default()));
-    if !answer.hint.is_empty() {
-        screen.problem("hint", &answer.hint);
-    }
+    answer.say_error(screen);
     Ok(())
 }
 
@@ -282,7 +271,7 @@ fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> R
         let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
         let named = missing.iter().map(|cob| cob.as_str()).collect::<Vec<_>>().join(" ");
         let needs = list(&missing, 6);
-        return Err(Failure::refused(anyhow::anyhow!("start refused: it needs {needs}, and {first} is {by}"))
+        return Err(Failure::refused(format!("start refused: it needs {needs}, and {first} is {by}"))
             .hint(format!("start these, too: `cobctl start {named} …`")));
     }
     Ok(meant)
@@ -296,7 +285,7 @@ fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) ->
     let in_the_way: BTreeSet<&CobId> = needed.filter(|cob| stopped.get(cob).is_some_and(|s| !s.restart)).collect();
     if let Some(first) = in_the_way.first() {
         let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
-        return Err(Failure::refused(anyhow::anyhow!("restart refused: {} {by}", list(&in_the_way, 6)))
+        return Err(Failure::refused(format!("restart refused: {} {by}", list(&in_the_way, 6)))
             .hint("`cobctl start` starts stopped change objects; restart only running change objects"));
     }
     Ok(named.into_iter().map(|cob| (cob, None)).collect())
@@ -306,12 +295,10 @@ fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) ->
 fn silent(all: &Objects<'_>, now: &ClusterStatus, named: &BTreeSet<CobId>) -> Vec<Answer<Done>> {
     let concerned: BTreeSet<HostName> = all.with_dependents(named.clone()).keys().map(CobId::host).collect();
     let silent = now.hosts.iter().filter(|host| !host.reachable && concerned.contains(&host.name));
-    let told = |host: &HostStatus| Answer {
-        name: host.name.clone(),
-        reachable: false,
-        done: None,
-        error: Some(host.error.clone().unwrap_or_else(|| "no answer".to_owned())),
-        hint: "stopped services of this host stay stopped: repeat the order when the host is back".to_owned(),
+    let told = |host: &HostStatus| {
+        let error = host.error.clone().unwrap_or_else(|| "no answer".to_owned());
+        let hint = "stopped services of this host stay stopped: repeat the order when the host is back";
+        Answer::unreached(host.name.clone(), error, hint.to_owned())
     };
     silent.map(told).collect()
 }

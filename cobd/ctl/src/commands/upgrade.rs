@@ -7,10 +7,10 @@ use cob_types::HostName;
 
 use super::machines::{self, HostResult, Trouble, Work};
 use crate::args::{Global, HostAt, UpgradeArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::install::artefact::{Artefact, Form};
 use crate::install::facts::Facts;
-use crate::install::steps::{self, Refusal, Step};
+use crate::install::steps::{self, Step};
 use crate::screen::Screen;
 use crate::words::{list, span};
 
@@ -26,7 +26,7 @@ struct Rollout {
     unsettled: bool,
 }
 
-pub(super) async fn run(global: &Global, screen: &mut Screen, args: &UpgradeArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(global: &Global, screen: &mut Screen, args: &UpgradeArgs) -> CommandResult {
     machines::once(&args.named)?;
     let artefacts = machines::artefacts(&args.artefacts)?;
     for artefact in artefacts.iter() {
@@ -34,7 +34,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &UpgradeArgs
             && !is_of(version, &args.to)
         {
             let what = format!("{} has the version {version}, not {}", artefact.path.display(), args.to);
-            return Err(Failure::usage(anyhow::anyhow!(what)));
+            return Err(Failure::usage(what));
         }
     }
     let order = batches(&args.named, &args.canaries, usize::from(args.batch))?;
@@ -81,7 +81,7 @@ fn batches(hosts: &[HostAt], canaries: &[HostName], size: usize) -> Result<Vec<V
     let strangers: Vec<_> = canaries.iter().filter(|name| hosts.iter().all(|host| host.name != **name)).collect();
     if !strangers.is_empty() {
         let what = format!("the canary {} is not among the named hosts", list(strangers, 3));
-        return Err(Failure::usage(anyhow::anyhow!(what)).hint("name it among the hosts, too"));
+        return Err(Failure::usage(what).hint("name it among the hosts, too"));
     }
     let first = hosts.first().map(|host| host.name.clone());
     let ahead: Vec<&HostName> = if canaries.is_empty() { first.iter().collect() } else { canaries.iter().collect() };
@@ -94,9 +94,8 @@ impl Rollout {
     async fn bring(&self, work: &mut Work) -> Result<Facts, Trouble> {
         work.does("connects").await;
         let mut facts = work.machine.look().await?;
-        let mut made: Vec<&'static str> = Vec::new();
         while let Some(step) = steps::upgrade(&facts, &self.artefacts)? {
-            if made.is_empty() && facts.is_active() && !facts.is_settled() && !self.unsettled {
+            if work.did.is_empty() && facts.is_active() && !facts.is_settled() && !self.unsettled {
                 return Err(Trouble {
                     what: format!("this host has not converged ({}): not upgraded", facts.status),
                     hint: format!(
@@ -110,16 +109,12 @@ impl Rollout {
                 Step::Install(artefact) => ("installs", format!("installed ({artefact})")),
                 Step::Restart | Step::Start | Step::Join => ("restarts", "restarted".to_owned()),
             };
-            if made.contains(&does) {
-                return Err(Refusal::NoEffect(does).into());
-            }
-            made.push(does);
-            work.does(does).await;
+            work.makes(does).await?;
             facts = match step {
                 Step::Install(artefact) => work.machine.install(artefact, Some(&self.to)).await?,
                 Step::Restart | Step::Start | Step::Join => work.machine.restart().await?,
             };
-            work.did(did);
+            work.did.push(did);
         }
         self.settled(work, facts).await
     }

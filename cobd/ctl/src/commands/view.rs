@@ -39,10 +39,7 @@ pub(super) fn narrow(cluster: &mut ClusterStatus, only: &[Which]) {
     }
     cluster.hosts.retain(|h| only.iter().any(|w| w.host() == h.name) || !h.reachable);
     for host in &mut cluster.hosts {
-        let whole = only.iter().any(|w| matches!(w, Which::Host(name) if *name == host.name));
-        if !whole {
-            host.cobs.retain(|c| only.iter().any(|w| matches!(w, Which::Cob(id) if *id == c.id)));
-        }
+        host.cobs.retain(|c| only.iter().any(|which| which.covers(&c.id)));
     }
 }
 
@@ -93,7 +90,8 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
         lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (see --all)")));
     }
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
-    lines.extend(window_waits(cluster).into_iter().map(|line| screen.paint(Paint::Strong, &line)));
+    let waits = window_waits(cluster.hosts.iter().filter_map(|host| host.window_wait.as_ref()));
+    lines.extend(waits.iter().map(|line| screen.paint(Paint::Strong, line)));
     lines.extend(lapses(screen, cluster, only));
     lines.extend(safety(screen, cluster));
     let mut attempts: Vec<String> = cluster.hosts.iter().filter_map(refused).collect();
@@ -287,10 +285,10 @@ pub(super) fn is_well(host: &HostStatus) -> bool {
     host_state(host).0 == Mark::Good
 }
 
-/// The waiting switches, in lines: hosts with the same wait share a line.
-fn window_waits(cluster: &ClusterStatus) -> Vec<String> {
+/// Waiting switches in lines: hosts with the same wait share a line.
+pub(super) fn window_waits<'a>(waits: impl Iterator<Item = &'a WindowWait>) -> Vec<String> {
     let mut told: Vec<&WindowWait> = Vec::new();
-    for wait in cluster.hosts.iter().filter_map(|host| host.window_wait.as_ref()) {
+    for wait in waits {
         if !told.iter().any(|other| (other.to, &other.windows) == (wait.to, &wait.windows)) {
             told.push(wait);
         }

@@ -15,7 +15,7 @@ use super::forecast::Beside;
 use super::history::Following;
 use super::view::{self, Shown};
 use crate::args::{WatchArgs, Which};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, refusal};
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
@@ -26,7 +26,7 @@ use crate::words::{clean, count, heading, limits, phase, reasons, utc};
 /// The longest time between redraws: the shown durations grow.
 const REDRAW: Duration = Duration::from_millis(500);
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> CommandResult {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.only(&hosts).await?;
     for which in &args.only {
@@ -211,7 +211,7 @@ fn fitting(
 }
 
 fn compact(cluster: &ClusterStatus) -> Result<String, Failure> {
-    serde_json::to_string(cluster).map_err(|e| Failure::environment(anyhow::Error::from(e)))
+    serde_json::to_string(cluster).map_err(Failure::environment)
 }
 
 /// The differences between two pictures, in lines.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Context;
 use crate::args::{Global, KeyArgs};
 use crate::client::AskError;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, is_refusal};
 use crate::screen::Screen;
 use crate::settings::Settings;
@@ -41,29 +41,30 @@ struct Key {
     file: String,
 }
 
-pub(super) fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Result<Exit, Failure> {
+pub(super) fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> CommandResult {
     let settings = Settings::find(global)?;
     let key = if args.create { Some(settings.create_key()?.0) } else { settings.secret_key()? };
     let file = settings.key.as_ref().map(|k| k.path.display().to_string()).unwrap_or_default();
     let Some(key) = key else {
-        return Err(Failure::usage(anyhow::anyhow!("you have no key at {file:?}"))
+        return Err(Failure::usage(format!("you have no key at {file:?}"))
             .hint("`cobctl trust key --create` creates the key; --key names a different file"));
     };
+    let key = key.public();
     if global.json {
-        screen.json(&Key { key: key.public(), file })?;
+        screen.json(&Key { key, file })?
     } else {
-        screen.line(&key.public().to_string())?;
+        screen.line(&key.to_string())?
     }
     Ok(Exit::Yes)
 }
 
-pub(super) async fn whoami(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
+pub(super) async fn whoami(context: &Context, screen: &mut Screen) -> CommandResult {
     let answers = gather::each(&context.targets.all, |target| {
         let client = context.client.clone();
         async move { client.get::<Whoami>(&target.endpoint, "/v1/whoami").await }
     })
     .await;
-    let exit = exit(answers.iter().filter_map(|(_, answer)| answer.as_ref().err()));
+    let exit = Exit::of_all(answers.iter().map(|(_, answer)| Exit::of(answer)));
     let key = context.client.key();
     if context.json {
         let hosts = answers.into_iter().map(|(target, answer)| told(&target, answer)).collect();
@@ -76,10 +77,7 @@ pub(super) async fn whoami(context: &Context, screen: &mut Screen) -> Result<Exi
     let mut table = screen.table(&["HOST", "YOU ARE", "ROLE", "BY"]);
     let mut troubles = Vec::new();
     for (target, answer) in answers {
-        let name = match &target.name {
-            Some(name) => name.to_string(),
-            None => target.endpoint.to_string(),
-        };
+        let name = target.shown();
         match answer {
             Ok(who) => {
                 table.add_row([name, clean(&who.name), who.role.to_string(), clean(&who.proof)]);
@@ -95,21 +93,9 @@ pub(super) async fn whoami(context: &Context, screen: &mut Screen) -> Result<Exi
         screen.line(&line)?;
     }
     for (name, error) in troubles {
-        screen.problem("error", &format!("{name}: {}", error.in_a_line()));
-        let hint = error.hint();
-        if !hint.is_empty() {
-            screen.problem("hint", &hint);
-        }
+        screen.error(&format!("{name}: {}", error.in_a_line()), &error.hint());
     }
     Ok(exit)
-}
-
-fn exit<'a>(mut errors: impl Iterator<Item = &'a AskError>) -> Exit {
-    match errors.next() {
-        None => Exit::Yes,
-        Some(first) if is_refusal(first) && errors.all(is_refusal) => Exit::No,
-        Some(_) => Exit::Unreached,
-    }
 }
 
 fn told(target: &Target, answer: Result<Whoami, AskError>) -> Answer {

@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::webshop::{self, Version};
 use cobctl::args::DemoArgs;
-use cobctl::failure::{Exit, Failure};
+use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::{Paint, Screen};
 use cobctl::signals::Ends;
 use stage::Stage;
@@ -26,7 +26,7 @@ use stage::Stage;
 const PATIENCE: &str = "60s";
 
 /// Runs the demo.
-pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> CommandResult {
     // From here on no signal ends this program by itself: the processes that it has started would continue without it.
     let mut ends = Ends::open().map_err(Failure::environment)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::environment)?;
@@ -171,7 +171,7 @@ fn how_to_look(screen: &mut Screen, stage: &Stage) -> Result<(), Failure> {
 }
 
 /// Removes a cluster that an earlier `demo --keep` left.
-pub(crate) fn end(screen: &mut Screen, folder: &Path) -> Result<Exit, Failure> {
+pub(crate) fn end(screen: &mut Screen, folder: &Path) -> CommandResult {
     let stage = Stage::found(folder)?;
     stage.clear_all()?;
     screen.line(&format!("The cluster in {} is gone.", folder.display()))?;

@@ -47,7 +47,7 @@ impl Stage {
                 fs::create_dir_all(&folder).map_err(|e| cant("make the folder", &folder, e))?;
                 if fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
                     let what = format!("the folder {} is not empty", folder.display());
-                    return Err(Failure::usage(anyhow::anyhow!(what)).hint("name an empty or new folder"));
+                    return Err(Failure::usage(what).hint("name an empty or new folder"));
                 }
                 folder.canonicalize().map_err(|e| cant("find", &folder, e))?
             }
@@ -66,7 +66,7 @@ impl Stage {
         let is_ours = HOSTS.iter().all(|h| folder.join(format!("{h}.toml")).is_file()) && folder.join("model").is_dir();
         if !is_ours {
             let what = format!("{} is not the folder of a demo", folder.display());
-            return Err(Failure::usage(anyhow::anyhow!(what)).hint("use the folder of `cobctl demo --keep`"));
+            return Err(Failure::usage(what).hint("use the folder of `cobctl demo --keep`"));
         }
         let folder = folder.canonicalize().map_err(|e| cant("find", folder, e))?;
         let program = std::env::current_exe().map_err(Failure::environment)?;
@@ -125,7 +125,7 @@ impl Stage {
         for host in HOSTS {
             while UnixStream::connect(self.folder.join(format!("{host}.sock"))).is_err() {
                 if Instant::now() > limit || self.daemons.iter_mut().any(|d| matches!(d.try_wait(), Ok(Some(_)))) {
-                    return Err(Failure::environment(anyhow::anyhow!("the daemon of {host} does not come up")));
+                    return Err(Failure::environment(format!("the daemon of {host} does not come up")));
                 }
                 tokio::time::sleep(LOOK).await;
             }
@@ -161,7 +161,7 @@ impl Stage {
         for text in said.lines() {
             screen.line(&format!("    {text}"))?;
         }
-        if code == 0 { Ok(()) } else { Err(Failure::environment(anyhow::anyhow!("cobgen ended with status {code}"))) }
+        if code == 0 { Ok(()) } else { Err(Failure::environment(format!("cobgen ended with status {code}"))) }
     }
 
     /// Shows a command of this program, then runs it.
@@ -174,13 +174,13 @@ impl Stage {
         if code == 0 || words.first() == Some(&"explain") {
             return Ok(());
         }
-        Err(Failure::environment(anyhow::anyhow!("`cobctl {}` ended with status {code}", words.join(" "))))
+        Err(Failure::environment(format!("`cobctl {}` ended with status {code}", words.join(" "))))
     }
 
     /// Runs a command without showing it.
     pub(crate) async fn order(&self, words: &[&str]) -> Result<(), Failure> {
         let (code, out) = self.quietly(words).await;
-        if code == 0 { Ok(()) } else { Err(Failure::environment(anyhow::anyhow!("{out}"))) }
+        if code == 0 { Ok(()) } else { Err(Failure::environment(format!("{out}"))) }
     }
 
     async fn quietly(&self, words: &[&str]) -> (u8, String) {
@@ -214,12 +214,12 @@ impl Stage {
 
     /// Asks the shop, as a customer does.
     pub(crate) fn customer(&self, screen: &mut Screen, version: Version) -> Result<(), Failure> {
-        let answer = webshop::ask(self.shop()).map_err(|e| Failure::environment(anyhow::anyhow!("{e}")))?;
+        let answer = webshop::ask(self.shop()).map_err(|e| Failure::environment(e.to_string()))?;
         screen.line(&format!("  A customer asks the load balancer: {answer}"))?;
         if answer.contains(&format!("price = {}", version.price())) {
             return Ok(());
         }
-        Err(Failure::environment(anyhow::anyhow!("the shop answers with a price other than {}", version.price())))
+        Err(Failure::environment(format!("the shop answers with a price other than {}", version.price())))
     }
 
     /// The actions since the start of the switch to a generation, from the hosts' histories.

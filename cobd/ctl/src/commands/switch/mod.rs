@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use super::{Context, leaving, outcomes};
 use crate::args::{RollbackArgs, SwitchArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::identity::{Contents, OfDepot};
 use crate::screen::Screen;
@@ -109,7 +109,7 @@ impl Plan {
     }
 }
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> CommandResult {
     // A user with a short wait also wants to wait no longer for a single answer.
     let within =
         Context { client: args.wait.map_or(context.client.clone(), |w| context.client.at_most(w)), ..context.clone() };
@@ -117,7 +117,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
 }
 
 /// `cobctl rollback`: every host rolls back the generation that it was last told to activate.
-pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
+pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> CommandResult {
     let began = Instant::now();
     let context = &with_those_who_left(context)?;
     let looked = look_back(context, screen, args).await?;
@@ -140,9 +140,9 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
         return Ok(told);
     }
     let Some((now, switch)) = return_begun(context, &looked.leads_to, began + limit).await else {
-        return Err(Failure::refused(anyhow::anyhow!(
-            "the hosts have accepted the order, but no host has started its rollback in that time"
-        ))
+        return Err(Failure::refused(
+            "the hosts have accepted the order, but no host has started its rollback in that time",
+        )
         .hint("`cobctl status` shows their generations"));
     };
     let mut plan = plan_back(context, &switch)?;
@@ -230,18 +230,18 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
             Ok(_) | Err(_) if !args.prepare => {}
             Ok(done) => screen.say(&format!("{name}: {}", clean(&done.detail))),
             Err(error) if context.json && gather::is_refusal(&error) => {
-                return Err(Failure::refused(anyhow::anyhow!("{name}: {}", error.in_a_line())));
+                return Err(Failure::refused(format!("{name}: {}", error.in_a_line())));
             }
             Err(error) => {
                 screen.problem("error", &format!("{name}: {}", error.in_a_line()));
-                exits.push(if gather::is_refusal(&error) { Exit::No } else { Exit::Unreached });
+                exits.push(Exit::of::<Done>(&Err(error)));
             }
         }
     }
     if let Some(newest) = hosts.keys().next_back().filter(|_| hosts.len() > 1) {
         let each = hosts.iter().map(|(to, hosts)| format!("to {to} on {}", list(hosts, 6)));
         let each: Vec<String> = each.collect();
-        return Err(Failure::refused(anyhow::anyhow!(
+        return Err(Failure::refused(format!(
             "the hosts would roll back to different generations: {}; no order was given",
             list(&each, 6)
         ))
@@ -256,8 +256,8 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
             exits.push(report.prepared_only(screen));
         }
     }
-    let worst = [Exit::Unreached, Exit::No].into_iter().find(|exit| exits.contains(exit));
-    let exit = worst.or_else(|| args.prepare.then_some(Exit::Yes));
+    let worst = Exit::of_all(exits);
+    let exit = (worst != Exit::Yes || args.prepare).then_some(worst);
     Ok(Looked { exit, leads_to: reports.into_keys().collect() })
 }
 
@@ -283,12 +283,7 @@ async fn return_begun(
     }
 }
 
-async fn run_within(
-    context: &Context,
-    screen: &mut Screen,
-    args: &SwitchArgs,
-    began: Instant,
-) -> Result<Exit, Failure> {
+async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, began: Instant) -> CommandResult {
     let mut plan = plan(context, args.generation)?;
     plan.how = how(args, context.targets.narrowed);
     let first = look(context, &mut plan).await;
@@ -500,7 +495,7 @@ async fn leads_back(
              present one"
         ),
     };
-    Err(Failure::refused(anyhow::anyhow!("{words}; no order was given")).hint(hint))
+    Err(Failure::refused(format!("{words}; no order was given")).hint(hint))
 }
 
 /// Refuses a newest generation that all its hosts have rolled back: to repeat it, the operator has to name it.
@@ -514,7 +509,7 @@ fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus) -> Result<(), Failur
     let why = first.hosts.iter().filter_map(|h| h.switch.as_ref()).find(|s| s.left == Some(plan.generation));
     let why = why.map(|switch| format!(": {}", clean(&switch.why))).unwrap_or_default();
     let (generation, hosts) = (plan.generation, list(&left, 6));
-    Err(Failure::refused(anyhow::anyhow!("generation {generation}, the latest, was rolled back on {hosts}{why}"))
+    Err(Failure::refused(format!("generation {generation}, the latest, was rolled back on {hosts}{why}"))
         .hint(format!("publish a fixed generation; or retry with the number: `cobctl switch {generation}`")))
 }
 
@@ -598,43 +593,32 @@ fn plan_of(
 ) -> Result<Plan, Failure> {
     let targets = &context.targets;
     let contents: Contents = manifest_hash.map(|hash| (generation, hash)).into_iter().collect();
-    match manifest {
+    let policy = manifest.as_ref().map(|manifest| manifest.policy.on_failure);
+    let (hosts, expected) = match manifest {
         Some(manifest) if !targets.narrowed => {
-            let hosts = Target::all_of(endpoints(&manifest, &targets.socket)?);
             let expected = Expected { contents, ..Expected::of(&manifest) };
-            Ok(Plan {
-                generation,
-                hosts,
-                leaving: Vec::new(),
-                expected,
-                how: SwitchHow::default(),
-                policy: Some(manifest.policy.on_failure),
-                newest: generation,
-                had_ended: false,
-                left: None,
-                manifest: manifest_hash,
-            })
+            (Target::all_of(endpoints(&manifest, &targets.socket)?), expected)
         }
         manifest => {
             // Only the named hosts; the manifest's expectations for them still hold.
-            let mut expected = manifest.as_ref().map(Expected::of).unwrap_or_default();
-            expected.generation = Some(generation);
-            expected.contents = contents;
+            let of_manifest = manifest.as_ref().map(Expected::of).unwrap_or_default();
+            let mut expected = Expected { generation: Some(generation), contents, ..of_manifest };
             expected.cobs.retain(|name, _| targets.all.iter().any(|t| t.name.as_ref() == Some(name)));
-            Ok(Plan {
-                generation,
-                hosts: targets.all.clone(),
-                leaving: Vec::new(),
-                expected,
-                how: SwitchHow::default(),
-                policy: manifest.map(|m| m.policy.on_failure),
-                newest: generation,
-                had_ended: false,
-                left: None,
-                manifest: manifest_hash,
-            })
+            (targets.all.clone(), expected)
         }
-    }
+    };
+    Ok(Plan {
+        generation,
+        hosts,
+        leaving: Vec::new(),
+        expected,
+        how: SwitchHow::default(),
+        policy,
+        newest: generation,
+        had_ended: false,
+        left: None,
+        manifest: manifest_hash,
+    })
 }
 
 /// Finds the hosts of the active generations, and of the abandoned generation, that the new generation does not have.

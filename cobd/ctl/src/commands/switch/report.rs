@@ -14,7 +14,7 @@ use super::windows::Waits;
 use crate::client::AskError;
 use crate::commands::Context;
 use crate::commands::explain::first_causes;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, is_home, judge, unreached};
@@ -66,7 +66,7 @@ pub(super) enum Then {
 }
 
 /// The JSON of `cobctl switch`. New versions only add fields.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     generation: GenerationNumber,
     /// Whether every host of the generation answered that it is active and converged.
@@ -122,22 +122,7 @@ struct HostLine {
 
 impl Report {
     pub(super) fn new(generation: GenerationNumber) -> Self {
-        Self {
-            generation,
-            converged: false,
-            prepared: Vec::new(),
-            unlinked: Vec::new(),
-            conflicts: BTreeMap::new(),
-            unseen: BTreeMap::new(),
-            gone: Vec::new(),
-            window_waits: Waits::new(),
-            absent: Vec::new(),
-            refusals: Vec::new(),
-            left_behind: Vec::new(),
-            hosts: Vec::new(),
-            why: Vec::new(),
-            held_before: BTreeSet::new(),
-        }
+        Self { generation, ..Self::default() }
     }
 
     /// Records the answer of a host that is ready.
@@ -224,11 +209,7 @@ impl Report {
             self.left_behind.push(RefusedBy { host: name, error: error.in_a_line() });
             return;
         }
-        screen.problem("error", &format!("{name} refuses: {}", error.in_a_line()));
-        let hint = error.hint();
-        if !hint.is_empty() {
-            screen.problem("hint", &hint);
-        }
+        screen.error(&format!("{name} refuses: {}", error.in_a_line()), &error.hint());
         self.refusals.push(RefusedBy { host: name, error: error.in_a_line() });
     }
 
@@ -270,7 +251,7 @@ impl Report {
     }
 
     /// The result after `go`, without a wait for the end.
-    pub(super) fn ordered(&self, context: &Context, screen: &mut Screen, absent: &[Target]) -> Result<Exit, Failure> {
+    pub(super) fn ordered(&self, context: &Context, screen: &mut Screen, absent: &[Target]) -> CommandResult {
         let exit = if absent.is_empty() { self.exit() } else { Exit::Unreached };
         if context.json {
             screen.json(self)?;
@@ -323,7 +304,7 @@ impl Report {
         screen: &mut Screen,
         cluster: &ClusterStatus,
         (why, hints): (String, Vec<String>),
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         self.take(cluster);
         self.why.push(why);
         if context.json {
@@ -348,7 +329,7 @@ impl Report {
         plan: &Plan,
         cluster: &ClusterStatus,
         ended: &Ended,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         self.take(cluster);
         let generation = plan.generation;
         let (head, exit) = match ended {

@@ -184,19 +184,7 @@ impl Part {
         let hosts = plan.hosts.iter().chain(&plan.leaving).filter(|t| set.contains(&t.stand_in())).cloned().collect();
         let mut expected = Expected { generation: Some(plan.generation), ..plan.expected.clone() };
         expected.cobs.retain(|host, _| set.contains(host));
-        let plan = Plan {
-            generation: plan.generation,
-            hosts,
-            leaving: Vec::new(),
-            expected,
-            how: plan.how,
-            policy: plan.policy,
-            newest: plan.newest,
-            had_ended: false,
-            left: None,
-            manifest: plan.manifest,
-        };
-        Self { plan }
+        Self { plan: Plan { hosts, leaving: Vec::new(), expected, had_ended: false, left: None, ..*plan } }
     }
 }
 

@@ -76,17 +76,15 @@ pub(super) fn find(
 ) -> Result<Option<Stages>, Failure> {
     if args.canary.is_empty() && args.limit_hosts.is_none() {
         if args.max_failures > 0 {
-            return Err(Failure::usage(anyhow::anyhow!(
-                "--max-failures counts failed hosts of stages, and the switch has no stages"
-            ))
-            .hint("define stages with --limit-hosts or --canary; for more tokens of a budget: `cobctl budget`"));
+            return Err(Failure::usage("--max-failures counts failed hosts of stages, and the switch has no stages")
+                .hint("define stages with --limit-hosts or --canary; for more tokens of a budget: `cobctl budget`"));
         }
         return Ok(None);
     }
     if let (Some(gate), Some(wait)) = (args.gate, args.wait)
         && gate >= wait
     {
-        return Err(Failure::usage(anyhow::anyhow!("--gate {} would outlast --wait {}", told(gate), told(wait)))
+        return Err(Failure::usage(format!("--gate {} would outlast --wait {}", told(gate), told(wait)))
             .hint("--wait limits each stage: give it more time than the gate"));
     }
     // Removed hosts have a stage too: others may wait for their departures.
@@ -101,10 +99,8 @@ pub(super) fn find(
             } else {
                 format!("{} ({})", count(group.len(), "host"), list(group, 8))
             };
-            return Err(Failure::refused(anyhow::anyhow!(
-                "{these} must switch together, so waves of {limit} are impossible: {}",
-                why.join("; ")
-            ))
+            return Err(Failure::refused(format!("{these} must switch together, so waves of {limit} are impossible: {}",
+                why.join("; ")))
             .hint(format!(
                 "publish the changes that couple them in a separate generation first; or use --limit-hosts {}, the smallest \
                  limit for these hosts",
@@ -115,11 +111,8 @@ pub(super) fn find(
     }
     let mut set: BTreeSet<HostName> = args.canary.iter().cloned().collect();
     if let Some(unknown) = set.iter().find(|h| !all.contains(*h)) {
-        return Err(Failure::usage(anyhow::anyhow!(
-            "the canary {unknown} is not a host of generation {}",
-            plan.generation
-        ))
-        .hint(format!("its hosts are {}", list(&all, 8))));
+        return Err(Failure::usage(format!("the canary {unknown} is not a host of generation {}", plan.generation))
+            .hint(format!("its hosts are {}", list(&all, 8))));
     }
     let mut reasons = Vec::new();
     for added in coupling.closure(&set).into_iter().filter(|a| all.contains(&a.host)) {
@@ -128,10 +121,8 @@ pub(super) fn find(
     }
     if set == all {
         let why = if reasons.is_empty() { "all hosts were named".to_owned() } else { reasons.join("; ") };
-        return Err(Failure::refused(anyhow::anyhow!(
-            "the canary contains all hosts, so no host would come after it: {why}"
-        ))
-        .hint("name other hosts, or switch without --canary"));
+        return Err(Failure::refused(format!("the canary contains all hosts, so no host would come after it: {why}"))
+            .hint("name other hosts, or switch without --canary"));
     }
     reasons.iter().for_each(|reason| screen.say(reason));
     Ok(Some(Stages::Canary(set)))
@@ -151,10 +142,7 @@ fn failed_on(first: &ClusterStatus) -> BTreeSet<HostName> {
 
 /// The coupling of hosts between the active generations and the new one.
 fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Coupling, Failure> {
-    let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!("the depot is needed: it says which hosts need each other"))
-            .hint("name it with --depot or COB_DEPOT"));
-    };
+    let depot = context.targets.need_depot("the depot is needed: it says which hosts need each other")?;
     let new = depot.whole(plan.generation)?;
     let active: BTreeSet<Option<GenerationNumber>> =
         first.hosts.iter().filter(|h| h.reachable).map(|h| h.generation).collect();

@@ -15,7 +15,7 @@ use super::Plan;
 use super::prepare::{self, Activation};
 use super::report::{Ended, Progress, Report};
 use crate::commands::{Context, outcomes};
-use crate::failure::{Exit, Failure};
+use crate::failure::CommandResult;
 use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
@@ -39,7 +39,7 @@ pub(super) async fn until_ended(
     absent: Vec<Target>,
     mut report: Report,
     (began, deadline): (Instant, Instant),
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let mut live = Live::start(&context.client, &targets, StatusOf::Restless);
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));

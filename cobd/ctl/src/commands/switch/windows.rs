@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::report::Report;
 use crate::commands::Context;
+use crate::commands::view::window_waits;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::words::{list, window_wait};
@@ -27,14 +28,7 @@ pub(super) fn ended(
     let left = deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
     let opens_in_time = |wait: &WindowWait| wait.opens_in_s.is_some_and(|s| Duration::from_secs(s) < left);
     // Hosts that the operator named get separate orders, each within the windows of its host.
-    let mut lines: Vec<String> = Vec::new();
-    let mut told: Vec<&WindowWait> = Vec::new();
-    for wait in report.window_waits.values() {
-        if !told.iter().any(|other| other.windows == wait.windows) {
-            told.push(wait);
-            lines.push(window_wait(wait));
-        }
-    }
+    let lines = window_waits(report.window_waits.values());
     if report.window_waits.values().all(opens_in_time) {
         lines.iter().for_each(|line| screen.say(line));
         return Ok(None);
