@@ -1,4 +1,16 @@
-//! Times in a readable form.
+//! Times of this machine, and times in a readable form.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970-01-01 UTC, or 0 if the clock is earlier.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Seconds as the depot counts them.
+pub(crate) fn signed(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
 
 use cob_types::calendar;
 

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_depot::enrolled::Enrolments;
 use cob_depot::{Depot, DepotError, Publication, PublishError};
@@ -17,6 +16,7 @@ use cob_types::trust::{PublicKey, Signed};
 use cob_types::words::list;
 use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 
+use crate::calendar::{now, signed};
 use crate::diagnostic::{Diagnostic, Severity, render, summary};
 use crate::known::{Asking, KnownByHosts};
 use crate::make::{After, Made, NotInstead, make_with};
@@ -218,7 +218,7 @@ fn attempt(model: &Path, path: &Path, options: &PublishOptions<'_>) -> Result<Pu
         provenance: &provenance,
         message: options.message,
         author: &depot.default_author(),
-        time: now(),
+        time: signed(now()),
         signatures: &signatures,
     };
     let (number, new) = match depot.publish(&publication).map_err(Refused::Depot)? {
@@ -279,12 +279,6 @@ fn revoked_keys(before: &Manifest, after: &Manifest) -> Vec<(PublicKey, Option<H
 
 fn new_depot() -> (After, Generation, Option<Depot>) {
     (After { enrolled: Some(Enrolments::default()), begins: true, ..After::default() }, Generation::nothing(), None)
-}
-
-/// Seconds since 1970, or 0 if the clock is earlier: the order of the log comes from the numbers.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn is_empty_folder(path: &Path) -> bool {

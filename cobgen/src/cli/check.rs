@@ -1,6 +1,5 @@
 //! `cobgen check`: checks a model.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use cob_types::words::count;
 use cob_types::{Cob, Generation};
 use serde_json::json;
 
-use super::{Answer, Terminal, tell, tell_depot};
+use super::{Answer, CommandResult, Terminal, tell};
 use crate::diagnostic::to_json;
 use crate::make::{After, make};
 use crate::publish::latest;
@@ -29,22 +28,15 @@ pub struct CheckArgs {
     model: PathBuf,
     /// Check it as the next generation of this depot, with the keys of enrolled hosts and the latest generation
     #[arg(long, value_name = "DIR")]
-    depot: Option<PathBuf>,
+    pub(super) depot: Option<PathBuf>,
     /// Print {"ok", "hosts", "cobs", "dependencies", "diagnostics": [{"severity", "code", "message",
     /// "place"?: {"file", "line", "column"}, "notes": [{"message", "place"?}], "help"?}]}
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let after = match args.depot.as_deref().map(after) {
-        None => After::default(),
-        Some(Ok(after)) => after,
-        Some(Err(error)) => {
-            let depot = args.depot.as_deref().unwrap_or(&args.model);
-            return tell_depot(&error, depot, args.json, terminal);
-        }
-    };
+pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let after = args.depot.as_deref().map(after).transpose()?.unwrap_or_default();
     let made = make(&args.model, &after);
     let ok = !made.is_refused();
     let Counts { hosts, cobs, dependencies } =

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use cob_depot::{Depot, DepotError, GenerationName};
 use cob_types::secret::SecretId;
 use cob_types::{Generation, GenerationNumber};
-use serde_json::json;
 
 use super::secrets::Keys;
-use super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, to_json};
+use super::{Answer, CommandResult, Terminal, valid};
+use crate::diagnostic::Diagnostic;
 use crate::make::{After, make_with};
 use crate::publish::latest;
 use cob_forecast::show::painted;
@@ -41,35 +40,32 @@ pub struct DiffArgs {
     to: Option<GenerationName>,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     #[command(flatten)]
     keys: Keys,
     /// Print {"from", "to", "hosts_added", "hosts_removed", "hosts_moved", "trust"?, "kinds_changed",
     /// "added": {ID: KIND}, "removed": {ID: KIND}, "changed": {ID: {"outdated", "kind"?, "kind_changed", "content"?,
     /// "files"?, "rests_on_changed", "preferred"?, "dependencies_added"?, "dependencies_removed"?}}}
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &DiffArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &DiffArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let named =
         |path: &Path| path.to_str().and_then(|text| text.parse::<GenerationName>().ok()).filter(|_| !path.exists());
     let difference = match (&args.from, args.to) {
-        (None, _) => two(&args.depot, None, None),
+        (None, _) => two(&args.depot, None, None)?,
         (Some(from), to) => match (named(from), to) {
-            (Some(from), to) => two(&args.depot, Some(from), to),
+            (Some(from), to) => two(&args.depot, Some(from), to)?,
             (None, None) => return of_model(args, from, terminal),
             (None, Some(_)) => {
                 let fault = Diagnostic::error("usage", "a model is compared with the latest generation only");
                 let help = format!("`cobgen diff {} --depot {}`", from.display(), args.depot.display());
-                return refuse(fault.help(help), Answer::Bad, args.json, terminal);
+                return Err(fault.help(help).into());
             }
         },
     };
-    match difference {
-        Ok(difference) => print(args, &difference, terminal),
-        Err(error) => tell_depot(&error, &args.depot, args.json, terminal),
-    }
+    print(args, &difference, terminal)
 }
 
 /// Compares two generations of a depot.
@@ -92,33 +88,17 @@ fn names(depot: &Depot, generation: &Generation) -> Result<BTreeMap<SecretId, St
 }
 
 /// Compares the latest generation with a model.
-fn of_model(args: &DiffArgs, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let read = Depot::open(&args.depot).and_then(|depot| {
-        let old = latest(&depot)?;
-        Ok((names(&depot, &old)?, After::latest(&depot, &old)?, old))
-    });
-    let (names, after, old) = match read {
-        Ok(read) => read,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
-    let made = make_with(model, &after, Some(&args.keys.reading(model)));
-    let refused = made.is_refused();
-    if args.json && refused {
-        writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
-        return Ok(Answer::Bad);
-    }
-    tell(model, &made.diagnostics, &made.sources, terminal)?;
-    match made.assembled {
-        Some(assembled) if !refused => {
-            let mut difference = diff(&old, &assembled.generation);
-            difference.name_secrets(&names, &assembled.provenance.secrets);
-            print(args, &difference, terminal)
-        }
-        Some(_) | None => Ok(Answer::Bad),
-    }
+fn of_model(args: &DiffArgs, model: &Path, terminal: &mut Terminal<'_>) -> CommandResult {
+    let depot = Depot::open(&args.depot)?;
+    let old = latest(&depot)?;
+    let made = make_with(model, &After::latest(&depot, &old)?, Some(&args.keys.reading(model)));
+    let assembled = valid(model, made, args.json, terminal)?;
+    let mut difference = diff(&old, &assembled.generation);
+    difference.name_secrets(&names(&depot, &old)?, &assembled.provenance.secrets);
+    print(args, &difference, terminal)
 }
 
-fn print(args: &DiffArgs, difference: &Difference, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn print(args: &DiffArgs, difference: &Difference, terminal: &mut Terminal<'_>) -> CommandResult {
     if args.json {
         let answer = serde_json::to_value(difference).map_err(io::Error::other)?;
         writeln!(terminal.out, "{answer:#}")?;

@@ -1,9 +1,7 @@
 //! `cobgen enroll`: enrols new hosts.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_depot::PublishError;
 use cob_depot::enrolled::{self, Added, Former};
@@ -14,8 +12,8 @@ use cob_types::{HostName, PublicKey};
 use serde_json::json;
 
 use super::serve::address;
-use super::{Answer, Terminal, tell_depot, tell_publish};
-use crate::calendar::{rfc3339, utc};
+use super::{Answer, CommandResult, Stop, Terminal, seconds};
+use crate::calendar::{now, rfc3339, signed, utc};
 use cob_trust::SecretKey;
 
 /// The longest lifetime of a token, in seconds.
@@ -44,7 +42,7 @@ pub struct EnrollArgs {
     hosts: Vec<String>,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Where the new hosts reach `cobgen serve`
     #[arg(long, value_name = "ADDRESS", value_parser = address, required_unless_present_any = ["list", "accept"])]
     server: Option<SocketAddr>,
@@ -67,7 +65,7 @@ pub struct EnrollArgs {
     /// Print {"commands": [{"host", "command", "expires"}]}, or with --list {"unknown", "tokens": [{"host",
     /// "state", "made", "expires", "key", "refused"}]}; times in seconds since 1970-01-01 UTC
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl EnrollArgs {
@@ -76,10 +74,8 @@ impl EnrollArgs {
     }
 }
 
-pub(super) fn run(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    if let Err(error) = cob_depot::Depot::open(&args.depot) {
-        return tell_depot(&error, &args.depot, args.json, terminal);
-    }
+pub(super) fn run(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    drop(cob_depot::Depot::open(&args.depot)?);
     if args.list {
         return list(args, terminal);
     }
@@ -87,22 +83,12 @@ pub(super) fn run(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<
         return accept(args, terminal);
     }
     let hosts: Result<Vec<HostName>, _> = args.hosts.iter().map(|name| HostName::new(name)).collect();
-    let (Ok(hosts), Some(server)) = (&hosts, args.server) else {
-        let error = hosts.err().map_or_else(|| "--server is missing".to_owned(), |e| e.to_string());
-        writeln!(terminal.err, "error: {error}")?;
-        return Ok(Answer::Bad);
-    };
-    let key = match SecretKey::of_server(&args.depot, args.key.as_deref()) {
-        Ok(key) => key.public(),
-        Err(error) => {
-            writeln!(terminal.err, "error: the server's key: {error}")?;
-            return Ok(Answer::Bad);
-        }
-    };
-    let known = match enrolled::read(&args.depot) {
-        Ok(known) => known,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
+    let hosts = &hosts.map_err(Stop::plain)?;
+    let server = args.server.ok_or_else(|| Stop::plain("--server is missing"))?;
+    let key = SecretKey::of_server(&args.depot, args.key.as_deref())
+        .map_err(|error| Stop::plain(format!("the server's key: {error}")))?
+        .public();
+    let known = enrolled::read(&args.depot)?;
     for (host, keys) in hosts.iter().filter_map(|host| Some((host, known.get(host)?))) {
         let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
         let then = match args.former() {
@@ -114,20 +100,13 @@ pub(super) fn run(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<
     let (now, mut commands) = (now(), Vec::new());
     for host in hosts {
         let token = Token::generate(host.clone(), key)?;
-        if let Err(error) = tokens::issue(&args.depot, host, token.hash(), (now, args.expires), args.former()) {
-            return tell_publish(&error, &args.depot, args.json, terminal);
-        }
+        tokens::issue(&args.depot, host, token.hash(), (now, args.expires), args.former())?;
         commands.push((host, format!("cobd join tcp://{server} {}", *token.reveal())));
     }
     tell(args, now, &commands, terminal)
 }
 
-fn tell(
-    args: &EnrollArgs,
-    now: u64,
-    commands: &[(&HostName, String)],
-    terminal: &mut Terminal<'_>,
-) -> io::Result<Answer> {
+fn tell(args: &EnrollArgs, now: u64, commands: &[(&HostName, String)], terminal: &mut Terminal<'_>) -> CommandResult {
     let expires = now.saturating_add(args.expires);
     if args.json {
         let one = |(host, command): &(&HostName, String)| json!({"host": host, "command": command, "expires": expires});
@@ -148,47 +127,31 @@ fn tell(
     Ok(Answer::Done)
 }
 
-fn accept(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn accept(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let (name, key) = match args.hosts.as_slice() {
         [name] => (name, None),
         [name, key] => (name, Some(key)),
-        _ => {
-            writeln!(terminal.err, "error: --accept takes a single host, and its key if a person brought it")?;
-            return Ok(Answer::Bad);
-        }
+        _ => return Err(Stop::plain("--accept takes a single host, and its key if a person brought it")),
     };
-    let parsed = HostName::new(name).map_err(|e| e.to_string());
-    let key = key.map(|key| key.parse::<PublicKey>().map_err(|e| e.to_string())).transpose();
-    let (host, key) = match (parsed, key) {
-        (Ok(host), Ok(key)) => (host, key),
-        (Err(error), _) | (_, Err(error)) => {
-            writeln!(terminal.err, "error: {error}")?;
-            return Ok(Answer::Bad);
-        }
-    };
-    match let_in(&args.depot, &host, key, args.former()) {
-        Ok(Some((key, added))) => {
+    let host = HostName::new(name).map_err(Stop::plain)?;
+    let key = key.map(|key| key.parse::<PublicKey>()).transpose().map_err(Stop::plain)?;
+    match let_in(&args.depot, &host, key, args.former())? {
+        Some((key, added)) => {
             writeln!(terminal.out, "{host} is enrolled with {key}")?;
             if let Added::Replaced(keys) = added {
                 for key in keys {
                     writeln!(
                         terminal.out,
-                        "  its former key {key} is revoked: `cobgen generate` and `cobctl switch latest` inform all \
-                         hosts"
+                        "  its former key {key} is revoked: `cobgen generate` and `cobctl switch latest` inform all hosts"
                     )?;
                 }
             }
             Ok(Answer::Done)
         }
-        Ok(None) => {
-            writeln!(terminal.err, "error: no key of {host} waits")?;
-            writeln!(
-                terminal.err,
-                "  help: `cobgen enroll --list` shows the waiting hosts; or give the key: --accept {host} KEY"
-            )?;
-            Ok(Answer::No)
+        None => {
+            let help = format!("`cobgen enroll --list` shows the waiting hosts; or give the key: --accept {host} KEY");
+            Err(Stop::Plain(format!("no key of {host} waits\n  help: {help}"), Answer::No))
         }
-        Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
     }
 }
 
@@ -205,11 +168,8 @@ fn let_in(
     }
 }
 
-fn list(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let all = match tokens::read(&args.depot) {
-        Ok(all) => all,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
+fn list(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let all = tokens::read(&args.depot)?;
     let now = now();
     if args.json {
         let one = |t: &Issued| {
@@ -244,25 +204,8 @@ fn state(token: &Issued, now: u64) -> &'static str {
 
 /// Parses `90s`, `30m`, `1h` or `2d` to seconds.
 fn lifetime(text: &str) -> Result<u64, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 24 * 3600,
-        _ => return Err("a number and s, m, h or d: 30m, 1h, 2d".to_owned()),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
-    seconds.filter(|s| (1..=LONGEST).contains(s)).ok_or_else(|| "from 1s to 30d".to_owned())
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn signed(seconds: u64) -> i64 {
-    i64::try_from(seconds).unwrap_or(i64::MAX)
+    let seconds = seconds(text).filter(|seconds| (1..=LONGEST).contains(seconds));
+    seconds.ok_or_else(|| "a time from 1s to 30d: 30m, 1h, 2d".to_owned())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `cobgen fsck`: checks all of a depot.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use cob_depot::Depot;
@@ -11,7 +10,7 @@ use cob_types::words::count;
 use serde_json::json;
 
 use super::sign::good;
-use super::{Answer, Terminal, tell_depot};
+use super::{Answer, CommandResult, Terminal};
 use crate::serve::{TRUST, read_trust};
 use cob_trust::key::SERVER_KEY;
 
@@ -33,14 +32,14 @@ read (an error of the system, or no permission).")]
 pub struct FsckArgs {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Print {"generations": [N], "bundles", "signatures", "pins": [N], "objects", "leftovers",
     /// "faults": [{"at", "what"}]}
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &FsckArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &FsckArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let is_good = |manifest: &[u8], signed: &_| !good(manifest, std::slice::from_ref(signed)).is_empty();
     let report = match Depot::open(&args.depot).and_then(|depot| depot.fsck(is_good)) {
         Ok(report) => with_keys(report, &args.depot),
@@ -49,7 +48,7 @@ pub(super) fn run(args: &FsckArgs, terminal: &mut Terminal<'_>) -> io::Result<An
             let fault = Fault { at: args.depot.display().to_string(), what: error.to_string() };
             with_keys(Report { faults: vec![fault], ..Report::default() }, &args.depot)
         }
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+        Err(error) => return Err(error.into()),
     };
     let answer = if report.faults.is_empty() { Answer::Done } else { Answer::No };
     if args.json {

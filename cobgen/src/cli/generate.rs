@@ -10,11 +10,9 @@ use cob_types::words::{count, list};
 use cob_types::{CobId, GenerationNumber, PublicKey};
 use serde_json::json;
 
-use super::key::tell_key;
 use super::secrets::Keys;
 use super::sign::names;
-use super::{Answer, Terminal, tell, tell_depot, tell_publish};
-use crate::diagnostic::to_json;
+use super::{Answer, CommandResult, Stop, Terminal, refused, tell};
 use crate::known::{Asking, PATIENCE};
 use crate::publish::{PublishOptions, Published, Refused, publish_with};
 use crate::serve::{TRUST, read_trust};
@@ -45,7 +43,7 @@ pub struct GenerateArgs {
     model: PathBuf,
     /// Where generations are kept; created if it does not exist
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// The description for the log
     #[arg(long, short, default_value = "", hide_default_value = true)]
     message: String,
@@ -78,23 +76,17 @@ pub struct GenerateArgs {
     /// it did not revoke; and "ahead", {HOST: number} of hosts that knew a newer generation than the depot had.
     /// Refused: {"diagnostics"} as in `check`
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &GenerateArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &GenerateArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let key = args.sign_with.clone().or_else(|| key_beside(&args.model));
-    let signer = match key.as_deref().map(SecretKey::load).transpose() {
-        Ok(signer) => signer,
-        Err(error) => return tell_key(&error, args.json, terminal),
-    };
+    let signer = key.as_deref().map(SecretKey::load).transpose()?;
     let vault = args.keys.vault(&args.model, key.as_deref());
     let numbers = |depot: Depot| args.instead_of.iter().map(|named| named.find(&depot)).collect();
     let instead_of: Vec<GenerationNumber> = match args.instead_of.is_empty() {
         true => Vec::new(),
-        false => match Depot::open(&args.depot).and_then(numbers) {
-            Ok(numbers) => numbers,
-            Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-        },
+        false => Depot::open(&args.depot).and_then(numbers)?,
     };
     let options = PublishOptions {
         message: &args.message,
@@ -107,16 +99,14 @@ pub(super) fn run(args: &GenerateArgs, terminal: &mut Terminal<'_>) -> io::Resul
     };
     let published = match publish_with(&args.model, &args.depot, &options) {
         Ok(published) => published,
-        Err(Refused::Model { diagnostics, .. }) if args.json => {
-            writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&diagnostics)}))?;
-            return Ok(Answer::Bad);
-        }
         Err(Refused::Model { diagnostics, sources }) => {
-            tell(&args.model, &diagnostics, &sources, terminal)?;
-            writeln!(terminal.err, "No generation was made.")?;
-            return Ok(Answer::Bad);
+            refused(&args.model, &diagnostics, &sources, args.json, terminal)?;
+            if !args.json {
+                writeln!(terminal.err, "No generation was made.")?;
+            }
+            return Err(Stop::Told(Answer::Bad));
         }
-        Err(Refused::Depot(error)) => return tell_publish(&error, &args.depot, args.json, terminal),
+        Err(Refused::Depot(error)) => return Err(error.into()),
     };
     tell(&args.model, &published.diagnostics, &published.sources, terminal)?;
     let signer = signer.map(|key| key.public());
@@ -269,11 +259,7 @@ fn in_words(
     let Published { generation, new, hosts, cobs, difference, .. } = published;
     let depot = args.depot.display();
     if !new {
-        writeln!(
-            terminal.out,
-            "generation {generation} already corresponds to the model; no new generation was \
-            made"
-        )?;
+        writeln!(terminal.out, "generation {generation} already corresponds to the model; no new generation was made")?;
         warn_of_hosts(args, published, terminal)?;
         return signatures_in_words(args, published, signer, terminal);
     }

@@ -1,11 +1,10 @@
 //! `cobgen import`: makes models from the entities of other systems.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Answer, Terminal};
+use super::{Answer, CommandResult, Stop, Terminal};
 use crate::diagnostic::{Severity, render, summary, to_json};
 use crate::import::coopr::{self, Imported};
 use crate::import::to_yaml;
@@ -47,10 +46,10 @@ struct CooprArgs {
     out: Option<PathBuf>,
     /// Print {"model": {...}, "files", "diagnostics": [...]} as in `check`
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &ImportArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &ImportArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let From::Coopr(args) = &args.from;
     let imported = coopr::read(&args.folder);
     let Imported { sections, diagnostics, sources, files } = &imported;
@@ -66,10 +65,7 @@ pub(super) fn run(args: &ImportArgs, terminal: &mut Terminal<'_>) -> io::Result<
         return Ok(Answer::Bad);
     }
     if let Some(folder) = &args.out {
-        if let Err(error) = write_all(folder, &imported) {
-            writeln!(terminal.err, "error: {error}")?;
-            return Ok(Answer::Bad);
-        }
+        write_all(folder, &imported).map_err(Stop::plain)?;
         writeln!(terminal.err, "{files} entities written to {}", folder.display())?;
     } else if !args.json {
         write!(terminal.out, "{}", to_yaml(&serde_json::Value::Object(sections.clone())))?;

@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::{Answer, Terminal};
+use super::{Answer, CommandResult, Stop, Terminal};
 
 /// The options of `cobgen init`.
 #[derive(Debug, clap::Args)]
@@ -40,27 +40,21 @@ const FILES: [(&str, u32, &str); 4] = [
     ("stop.sh", 0o755, include_str!("init/stop.sh")),
 ];
 
-pub(super) fn run(args: &InitArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &InitArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let dir = &args.dir;
     let there: Vec<&str> =
         FILES.iter().map(|(name, ..)| *name).filter(|name| dir.join(name).symlink_metadata().is_ok()).collect();
     if !there.is_empty() {
-        writeln!(terminal.err, "error: {} already contains {}", dir.display(), there.join(", "))?;
-        writeln!(terminal.err, "  help: no file was written; name another folder: `cobgen init DIR`")?;
-        return Ok(Answer::Bad);
+        let what = format!("{} already contains {}", dir.display(), there.join(", "));
+        let help = "no file was written; name another folder: `cobgen init DIR`";
+        return Err(Stop::plain(format!("{what}\n  help: {help}")));
     }
     let made = if args.secure { secure::make(dir, &args.hosts).map(Some) } else { Ok(None) };
     let written = made.and_then(|made| {
         write_all(dir, made.as_ref().map_or(FILES[0].2, |made| &made.model))?;
         Ok(made)
     });
-    let made = match written {
-        Ok(made) => made,
-        Err(error) => {
-            writeln!(terminal.err, "error: can't write into {}: {error}", dir.display())?;
-            return Ok(Answer::Bad);
-        }
-    };
+    let made = written.map_err(|error| Stop::plain(format!("can't write into {}: {error}", dir.display())))?;
     for (name, ..) in FILES {
         writeln!(terminal.out, "{}", dir.join(name).display())?;
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cob_trust::{KeyFileError, SecretKey};
 use serde_json::json;
 
-use super::{Answer, Terminal, refuse};
+use super::{Answer, CommandResult, Stop, Terminal};
 use crate::diagnostic::Diagnostic;
 
 /// The options of `cobgen key`.
@@ -26,27 +26,19 @@ pub struct KeyArgs {
     file: PathBuf,
     /// Print {"key", "new"}
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &KeyArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &KeyArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     if args.file == Path::new("-") {
         let fault =
             Diagnostic::error("key", "a secret key is not written to standard output, nor read from standard input");
-        return refuse(
-            fault.help("name a file; for a file with that name write ./-"),
-            Answer::Bad,
-            args.json,
-            terminal,
-        );
+        return Err(fault.help("name a file; for a file with that name write ./-").into());
     }
-    let (key, new) = match load_or_make(args) {
-        Ok(found) => found,
-        Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return tell_unmade(args, &source, terminal);
-        }
-        Err(error) => return tell_key(&error, args.json, terminal),
-    };
+    let (key, new) = load_or_make(args).map_err(|error| match &error {
+        KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => unmade(args, source).into(),
+        _ => Stop::from(error),
+    })?;
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"key": key.public(), "new": new}))?;
     } else {
@@ -66,26 +58,25 @@ fn load_or_make(args: &KeyArgs) -> Result<(SecretKey, bool), KeyFileError> {
     }
 }
 
-/// Prints why a key can't be created at its path.
-fn tell_unmade(args: &KeyArgs, error: &io::Error, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+/// Why a key can't be created at its path.
+fn unmade(args: &KeyArgs, error: &io::Error) -> Diagnostic {
     let mut fault = Diagnostic::error("key", format!("the key can't be made: {}: {error}", args.file.display()));
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.exists()) {
         fault = fault.help(format!("there is no folder {}: make it first", folder.display()));
     }
-    refuse(fault, Answer::Bad, args.json, terminal)
+    fault
 }
 
-/// Prints why a key can't be used.
-pub(super) fn tell_key(error: &KeyFileError, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let mut fault = Diagnostic::error("key", format!("the key can't be used: {error}"));
-    let answer = match error {
-        KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            fault = fault.help("`cobgen key FILE` makes a key");
-            Answer::Bad
+impl From<KeyFileError> for Stop {
+    fn from(error: KeyFileError) -> Self {
+        let fault = Diagnostic::error("key", format!("the key can't be used: {error}"));
+        match error {
+            KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                fault.help("`cobgen key FILE` makes a key").into()
+            }
+            KeyFileError::Io { .. } => Self::Fault(Box::new(fault), Answer::NotReached),
+            KeyFileError::Open { .. } | KeyFileError::Owner { .. } | KeyFileError::NoKey { .. } => fault.into(),
         }
-        KeyFileError::Io { .. } => Answer::NotReached,
-        KeyFileError::Open { .. } | KeyFileError::Owner { .. } | KeyFileError::NoKey { .. } => Answer::Bad,
-    };
-    refuse(fault, answer, as_json, terminal)
+    }
 }

@@ -1,6 +1,5 @@
 //! `cobgen log`: a depot's history.
 
-use std::io;
 use std::path::PathBuf;
 
 use cob_depot::{Depot, DepotError, LogEntry, Outcomes};
@@ -10,8 +9,8 @@ use cob_types::words::{count, span};
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
-use super::{Answer, Terminal, tell_depot};
-use crate::calendar::utc;
+use super::{Answer, CommandResult, Terminal};
+use crate::calendar::{signed, utc};
 
 /// Nanoseconds in a second.
 const NS: u64 = 1_000_000_000;
@@ -28,20 +27,17 @@ into this depot; `cobctl outcomes` collects all outcomes from the hosts.")]
 pub struct LogArgs {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Print {"generations": [{"generation", "time", "author", "message", "hosts", "cobs",
     /// "signed_by", "switches"}], "problems": [TEXT]}, the newest first; the time is in seconds since 1970-01-01 UTC. A
     /// switch is as `cobctl outcomes --json` has it; problems are outcomes of switches that can't be read
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &LogArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let read = Depot::open(&args.depot).and_then(|depot| Ok((entries(&depot)?, outcomes(&depot))));
-    let (entries, outcomes) = match read {
-        Ok(read) => read,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
+pub(super) fn run(args: &LogArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let depot = Depot::open(&args.depot)?;
+    let (entries, outcomes) = (entries(&depot)?, outcomes(&depot));
     if args.json {
         let generations: Vec<Value> =
             entries.iter().map(|(entry, signers)| as_json(entry, signers, &switches(&outcomes, entry))).collect();
@@ -97,7 +93,7 @@ fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutco
 
 /// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3.1 s on 3 hosts`; `switched back from 8 2026-...`
 fn told(switch: &SwitchOutcome) -> String {
-    let began = utc(i64::try_from(switch.began_ns / NS).unwrap_or(i64::MAX));
+    let began = utc(signed(switch.began_ns / NS));
     let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
     let took = switch.ended_ns.map(|end| format!(" after {}", span(end.saturating_sub(switch.began_ns))));
     // A switch under way is recorded when the command stops waiting for it.

@@ -25,6 +25,7 @@ mod variables;
 mod verify;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -35,6 +36,8 @@ use serde_json::json;
 pub use variables::without_empty_variables;
 
 use crate::diagnostic::{Diagnostic, render, summary, to_json};
+use crate::generation::Assembled;
+use crate::make::Made;
 use crate::model::Sources;
 
 /// From a data model to generations of change objects.
@@ -43,8 +46,7 @@ use crate::model::Sources;
     name = "cobgen",
     version,
     max_term_width = 100,
-    after_help = "\
-Exit status: 0 done; 1 the answer is no; 2 bad input or usage; 3 could not be reached."
+    after_help = "Exit status: 0 done; 1 the answer is no; 2 bad input or usage; 3 could not be reached."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -138,27 +140,28 @@ impl Command {
     /// # Errors
     /// When the output can't be written.
     pub fn run(&self, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-        match self {
-            Self::Init(args) => init::run(args, terminal),
-            Self::Schema(args) => schema::run(args, terminal),
-            Self::Check(args) => check::run(args, terminal),
-            Self::Show(args) => show::run(args, terminal),
-            Self::Import(args) => import::run(args, terminal),
-            Self::Solve(args) => solve::run(args, terminal),
-            Self::Plan(args) => plan::run(args, terminal),
-            Self::Generate(args) => generate::run(args, terminal),
-            Self::Key(args) => key::run(args, terminal),
-            Self::Sign(args) => sign::run(args, terminal),
-            Self::Log(args) => log::run(args, terminal),
-            Self::Pin(args) => pin::run(args, terminal),
-            Self::Unpin(args) => pin::unpin(args, terminal),
-            Self::Prune(args) => prune::run(args, terminal),
-            Self::Fsck(args) => fsck::run(args, terminal),
-            Self::Diff(args) => diff::run(args, terminal),
-            Self::Serve(args) => serve::run(args, terminal),
-            Self::Enroll(args) => enroll::run(args, terminal),
-            Self::Verify(args) => verify::run(args, terminal),
-        }
+        let (ended, as_json, depot) = match self {
+            Self::Init(args) => (init::run(args, terminal), false, None),
+            Self::Schema(args) => (schema::run(args, terminal), false, None),
+            Self::Check(args) => (check::run(args, terminal), args.json, args.depot.clone()),
+            Self::Show(args) => (show::run(args, terminal), args.json, args.depot.clone()),
+            Self::Import(args) => (import::run(args, terminal), false, None),
+            Self::Solve(args) => (solve::run(args, terminal), args.json, args.depot.clone()),
+            Self::Plan(args) => (plan::run(args, terminal), args.json, args.depot()),
+            Self::Generate(args) => (generate::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Key(args) => (key::run(args, terminal), args.json, None),
+            Self::Sign(args) => (sign::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Log(args) => (log::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Pin(args) => (pin::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Unpin(args) => (pin::unpin(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Prune(args) => (prune::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Fsck(args) => (fsck::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Diff(args) => (diff::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Serve(args) => (serve::run(args, terminal), false, None),
+            Self::Enroll(args) => (enroll::run(args, terminal), args.json, Some(args.depot.clone())),
+            Self::Verify(args) => (verify::run(args, terminal), args.json, args.depot.clone()),
+        };
+        ended.or_else(|stop| stop.tell(as_json, depot.as_deref(), terminal))
     }
 }
 
@@ -229,28 +232,119 @@ fn refuse(fault: Diagnostic, answer: Answer, as_json: bool, terminal: &mut Termi
     Ok(answer)
 }
 
-/// Prints why a depot could not be read.
-fn tell_depot(error: &DepotError, path: &Path, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let mut fault = Diagnostic::error("depot", error.to_string());
-    if let DepotError::NoGeneration { .. } = error {
-        let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
-        let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
-        if !numbers.is_empty() {
-            fault = fault.help(format!("it has {}; see `cobgen log`", ranges(&numbers)));
-        }
-    }
-    let answer = if error.is_mistake() { Answer::Bad } else { Answer::NotReached };
-    refuse(fault, answer, as_json, terminal)
+/// The answer of a command, or why it has none.
+type CommandResult = Result<Answer, Stop>;
+
+/// Why a command has no answer.
+#[derive(Debug)]
+enum Stop {
+    /// This fault, which is printed with the exit status.
+    Fault(Box<Diagnostic>, Answer),
+    /// The same, printed for people even with `--json`.
+    Plain(String, Answer),
+    /// A depot could not be read.
+    Depot(DepotError),
+    /// The faults are printed already.
+    Told(Answer),
+    /// The output can't be written.
+    Output(io::Error),
 }
 
-/// Prints why a depot could not be written.
-fn tell_publish(error: &PublishError, path: &Path, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let answer = match error {
-        PublishError::Depot(error) => return tell_depot(error, path, as_json, terminal),
-        PublishError::Overtaken { .. } | PublishError::Busy { .. } => Answer::NotReached,
-        PublishError::Unfit { .. } | PublishError::ModelPath { .. } | PublishError::Upkeep { .. } => Answer::Bad,
+impl Stop {
+    /// Bad input, with an error for people.
+    fn plain(error: impl Display) -> Self {
+        Self::Plain(error.to_string(), Answer::Bad)
+    }
+
+    /// Prints the reason.
+    fn tell(self, as_json: bool, depot: Option<&Path>, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+        match self {
+            Self::Fault(fault, answer) => refuse(*fault, answer, as_json, terminal),
+            Self::Plain(error, answer) => writeln!(terminal.err, "error: {error}").map(|()| answer),
+            Self::Depot(error) => {
+                let mut fault = Diagnostic::error("depot", error.to_string());
+                if let (DepotError::NoGeneration { .. }, Some(path)) = (&error, depot) {
+                    let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
+                    let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
+                    if !numbers.is_empty() {
+                        fault = fault.help(format!("it has {}; see `cobgen log`", ranges(&numbers)));
+                    }
+                }
+                let answer = if error.is_mistake() { Answer::Bad } else { Answer::NotReached };
+                refuse(fault, answer, as_json, terminal)
+            }
+            Self::Told(answer) => Ok(answer),
+            Self::Output(error) => Err(error),
+        }
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<Diagnostic> for Stop {
+    fn from(fault: Diagnostic) -> Self {
+        Self::Fault(Box::new(fault), Answer::Bad)
+    }
+}
+
+impl From<DepotError> for Stop {
+    fn from(error: DepotError) -> Self {
+        Self::Depot(error)
+    }
+}
+
+impl From<PublishError> for Stop {
+    fn from(error: PublishError) -> Self {
+        let answer = match error {
+            PublishError::Depot(error) => return Self::Depot(error),
+            PublishError::Overtaken { .. } | PublishError::Busy { .. } => Answer::NotReached,
+            PublishError::Unfit { .. } | PublishError::ModelPath { .. } | PublishError::Upkeep { .. } => Answer::Bad,
+        };
+        Self::Fault(Box::new(Diagnostic::error("depot", error.to_string())), answer)
+    }
+}
+
+/// Prints the findings about a refused model.
+fn refused(
+    model: &Path,
+    diagnostics: &[Diagnostic],
+    sources: &Sources,
+    as_json: bool,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<()> {
+    if as_json {
+        return writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(diagnostics)}));
+    }
+    tell(model, diagnostics, sources, terminal)
+}
+
+/// The generation of a model, with its findings printed; a model with errors is refused.
+fn valid(model: &Path, made: Made, as_json: bool, terminal: &mut Terminal<'_>) -> Result<Assembled, Stop> {
+    let Some(assembled) = (if made.is_refused() { None } else { made.assembled }) else {
+        refused(model, &made.diagnostics, &made.sources, as_json, terminal)?;
+        return Err(Stop::Told(Answer::Bad));
     };
-    refuse(Diagnostic::error("depot", error.to_string()), answer, as_json, terminal)
+    tell(model, &made.diagnostics, &made.sources, terminal)?;
+    Ok(assembled)
+}
+
+/// Parses `90s`, `30m`, `12h`, `2d` or `3w` to seconds.
+fn seconds(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        "w" => 7 * 24 * 3600,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// Sorted numbers as ranges: `1-4, 6`.

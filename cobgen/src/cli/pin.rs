@@ -1,16 +1,14 @@
 //! `cobgen pin`, `cobgen unpin`: protect generations from `cobgen prune`.
 
-use std::io;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_depot::pins::Pin;
-use cob_depot::{Depot, GenerationName, PublishError};
+use cob_depot::{Depot, GenerationName};
 use cob_types::GenerationNumber;
 use serde_json::{Value, json};
 
-use super::{Answer, Terminal, tell_depot, tell_publish};
-use crate::calendar::utc;
+use super::{Answer, CommandResult, Terminal};
+use crate::calendar::{now, signed, utc};
 
 /// The options of `cobgen pin`.
 #[derive(Debug, clap::Args)]
@@ -29,10 +27,10 @@ pub struct PinArgs {
     reason: String,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Print {"pins": [{"generation", "reason", "by", "at"}]}; the time is in seconds since 1970-01-01 UTC
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// The options of `cobgen unpin`.
@@ -48,30 +46,21 @@ pub struct UnpinArgs {
     generation: GenerationName,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Print {"generation", "changed"}
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &PinArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let depot = match Depot::open(&args.depot) {
-        Ok(depot) => depot,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
+pub(super) fn run(args: &PinArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let depot = Depot::open(&args.depot)?;
     if let Some(generation) = args.generation {
         let author = depot.default_author();
         let by = format!("{} <{}>", author.name, author.email);
-        let pin = Pin { reason: args.reason.clone(), by, at: now() };
-        let pinned = generation.find(&depot).map_err(PublishError::from).and_then(|number| depot.pin(number, &pin));
-        if let Err(error) = pinned {
-            return tell_publish(&error, &args.depot, args.json, terminal);
-        }
+        let pin = Pin { reason: args.reason.clone(), by, at: signed(now()) };
+        depot.pin(generation.find(&depot)?, &pin)?;
     }
-    let pins = match depot.pins() {
-        Ok(pins) => pins,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
+    let pins = depot.pins()?;
     if args.json {
         let one = |(number, pin): (&GenerationNumber, &Pin)| {
             let Pin { reason, by, at } = pin;
@@ -92,16 +81,10 @@ pub(super) fn run(args: &PinArgs, terminal: &mut Terminal<'_>) -> io::Result<Ans
     Ok(Answer::Done)
 }
 
-pub(super) fn unpin(args: &UnpinArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let depot = match Depot::open(&args.depot) {
-        Ok(depot) => depot,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
-    let number = args.generation.find(&depot).map_err(PublishError::from);
-    let (number, changed) = match number.and_then(|number| Ok((number, depot.unpin(number)?))) {
-        Ok(done) => done,
-        Err(error) => return tell_publish(&error, &args.depot, args.json, terminal),
-    };
+pub(super) fn unpin(args: &UnpinArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let depot = Depot::open(&args.depot)?;
+    let number = args.generation.find(&depot)?;
+    let changed = depot.unpin(number)?;
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"generation": number, "changed": changed}))?;
     } else if changed {
@@ -110,10 +93,4 @@ pub(super) fn unpin(args: &UnpinArgs, terminal: &mut Terminal<'_>) -> io::Result
         writeln!(terminal.out, "generation {number} was not pinned")?;
     }
     Ok(Answer::Done)
-}
-
-/// Seconds since 1970-01-01 UTC.
-pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

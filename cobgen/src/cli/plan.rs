@@ -5,7 +5,6 @@ mod show;
 mod switch;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -13,8 +12,8 @@ use cob_depot::GenerationName;
 use cob_planner::{Cluster, Node, Operation, Origin, plan};
 use serde_json::json;
 
-use super::solve::{Beside, refused, unknown};
-use super::{Answer, Terminal, refuse};
+use super::solve::{Beside, is_known, refused};
+use super::{Answer, CommandResult, Stop, Terminal};
 use crate::diagnostic::{Diagnostic, render};
 use crate::solve::{ClusterView, Given, LayoutNode, View};
 
@@ -83,7 +82,7 @@ pub struct PlanArgs {
     /// The clusters as the latest generation of this depot has them, in place of --existing; with --from, where the
     /// generations are [there also: env COB_DEPOT]
     #[arg(long, value_name = "DIR", conflicts_with = "existing")]
-    depot: Option<PathBuf>,
+    pub(super) depot: Option<PathBuf>,
     /// How long actions take, to compute the time of the plan with and without stages; `-` is the standard input
     #[arg(long, value_name = "FILE")]
     durations: Option<PathBuf>,
@@ -93,46 +92,47 @@ pub struct PlanArgs {
     /// "gates": [{"id", "after"}], "levels": [[ids]], "stages": [[ids]], "times"?: {"staged_ms", "ordered_ms",
     /// "longest": [ids]}}]}; a task comes after tasks and gates. Refused: {"diagnostics"} as in `check`
     #[arg(long, conflicts_with = "dot")]
-    json: bool,
+    pub(super) json: bool,
     /// Print the order as a graph for Graphviz
     #[arg(long)]
     dot: bool,
 }
 
-pub(super) fn run(args: &PlanArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+impl PlanArgs {
+    /// The depot, which a plan of a switch also takes from the environment.
+    pub(super) fn depot(&self) -> Option<PathBuf> {
+        let of_environment = || std::env::var_os("COB_DEPOT").filter(|path| !path.is_empty()).map(PathBuf::from);
+        self.depot.clone().or_else(|| of_environment().filter(|_| self.from.is_some()))
+    }
+}
+
+pub(super) fn run(args: &PlanArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     if let Some(from) = args.from {
         return switch::run(args, from, terminal);
     }
     let (Some(name), Some(model)) = (&args.operation, &args.model) else {
         let fault = Diagnostic::error("usage", "--operation needs a model: name a model file or folder");
-        return refuse(fault, Answer::Bad, args.json, terminal);
+        return Err(fault.into());
     };
     let operation = Operation::of_name(name).expect("the command line accepts only these names");
-    let bad = |fault: Diagnostic, terminal: &mut Terminal<'_>| refuse(fault, Answer::Bad, args.json, terminal);
     let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &[] };
-    let given = match beside.given() {
-        Ok(given) => given,
-        Err(unread) => return unread.tell(args.json, terminal),
-    };
-    let durations = match args.durations.as_deref().map(durations::read).transpose() {
-        Ok(durations) => durations,
-        Err(error) => return bad(Diagnostic::error("durations", error), terminal),
-    };
+    let given = beside.given()?;
+    let durations = args.durations.as_deref().map(durations::read).transpose();
+    let durations = durations.map_err(|error| Diagnostic::error("durations", error))?;
     if operation.changes_layout() && args.existing.is_none() && args.depot.is_none() {
         let what = format!(
             "`{operation}` changes a layout, so the present layout must be known: name it with \
             --existing or --depot"
         );
         let help = "a depot keeps layouts; `cobgen solve --json` on the previous model prints its layout";
-        return bad(Diagnostic::error("no-layout", what).help(help), terminal);
+        return Err(Diagnostic::error("no-layout", what).help(help).into());
     }
     let view = View::of(model, &given, args.cluster.as_deref());
     if view.is_refused() {
-        return refused(model, &view, args.json, terminal);
+        refused(model, &view, args.json, terminal)?;
+        return Err(Stop::Told(Answer::Bad));
     }
-    if let Some(answer) = unknown(args.cluster.as_deref(), &view, args.json, terminal)? {
-        return Ok(answer);
-    }
+    is_known(args.cluster.as_deref(), &view)?;
     if view.clusters.iter().any(|c| c.solvable != Some(true)) {
         refused(model, &view, args.json, terminal)?;
         return Ok(Answer::No);
@@ -147,13 +147,9 @@ pub(super) fn run(args: &PlanArgs, terminal: &mut Terminal<'_>) -> io::Result<An
     let services = (!services.is_empty()).then_some(&services);
     let mut plans = Vec::new();
     for view in &view.clusters {
-        match plan(&cluster(view, &given), operation, services) {
-            Ok(plan) => plans.push((view.name.as_str(), plan)),
-            Err(error) => {
-                let what = format!("cluster `{}`: {error}", view.name);
-                return bad(Diagnostic::error("plan", what), terminal);
-            }
-        }
+        let plan = plan(&cluster(view, &given), operation, services)
+            .map_err(|error| Diagnostic::error("plan", format!("cluster `{}`: {error}", view.name)))?;
+        plans.push((view.name.as_str(), plan));
     }
     if args.json {
         let plans: Vec<serde_json::Value> =

@@ -1,6 +1,5 @@
 //! `cobgen prune`: removes old generations from a depot.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use cob_types::GenerationNumber;
 use cob_types::words::count;
 use serde_json::{Value, json};
 
-use super::pin::now;
-use super::{Answer, Terminal, ranges, tell_depot, tell_publish};
+use super::{Answer, CommandResult, Terminal, ranges, seconds};
+use crate::calendar::{now, signed};
 
 /// The options of `cobgen prune`.
 #[derive(Debug, clap::Args)]
@@ -47,44 +46,27 @@ pub struct PruneArgs {
     grace: u64,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Print {"pruned": [N], "stays": [{"generation", "pinned" or "way_back_of"}], "freed_bytes", "leftovers"}; freed_bytes is null with
     /// --dry-run
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Parses `90d` to seconds.
 fn age(text: &str) -> Result<u64, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "s" => Some(1),
-        "m" => Some(60),
-        "h" => Some(3600),
-        "d" => Some(24 * 3600),
-        "w" => Some(7 * 24 * 3600),
-        _ => None,
-    };
-    let seconds = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-    seconds.ok_or_else(|| "a number and s, m, h, d or w: 90d, 12h".to_owned())
+    seconds(text).ok_or_else(|| "a number and s, m, h, d or w: 90d, 12h".to_owned())
 }
 
-pub(super) fn run(args: &PruneArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let since = args.older_than.map(|age| now().saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
+pub(super) fn run(args: &PruneArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let since = args.older_than.map(|age| signed(now()).saturating_sub(signed(age)));
     let rule = Rule { keep: args.keep, since, grace: Duration::from_secs(args.grace) };
-    let depot = match Depot::open(&args.depot) {
-        Ok(depot) => depot,
-        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
-    };
-    let pruned = if args.dry_run { depot.would_prune(&rule).map_err(Into::into) } else { depot.prune(&rule) };
-    match pruned {
-        Ok(pruned) => tell(args, &pruned, terminal),
-        Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
-    }
+    let depot = Depot::open(&args.depot)?;
+    let pruned = if args.dry_run { depot.would_prune(&rule)? } else { depot.prune(&rule)? };
+    tell(args, &pruned, terminal)
 }
 
-fn tell(args: &PruneArgs, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn tell(args: &PruneArgs, pruned: &Pruned, terminal: &mut Terminal<'_>) -> CommandResult {
     let Pruned { gone, stays, freed, leftovers } = pruned;
     if args.json {
         let one = |(number, reason): (&GenerationNumber, &Reason)| match reason {

@@ -1,8 +1,6 @@
 //! `cobgen schema`: the JSON Schema of models.
 
-use std::io;
-
-use super::{Answer, Terminal};
+use super::{Answer, CommandResult, Terminal};
 use crate::model;
 
 /// The options of `cobgen schema`.
@@ -14,7 +12,7 @@ Examples:
   # yaml-language-server: $schema=cob.schema.json")]
 pub struct SchemaArgs {}
 
-pub(super) fn run(_: &SchemaArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(_: &SchemaArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     writeln!(terminal.out, "{:#}", model::schema())?;
     Ok(Answer::Done)
 }

@@ -12,7 +12,7 @@ use cob_trust::Publishers;
 use cob_types::PublicKey;
 use cob_types::log::CleanLog;
 
-use super::{Answer, Terminal};
+use super::{Answer, CommandResult, Stop, Terminal};
 use crate::serve::{ServeError, ServeOptions, Server};
 
 /// The options of `cobgen serve`.
@@ -30,7 +30,7 @@ Exit status: 0 stopped by a signal; 2 wrong options or files; 3 it could not lis
 pub struct ServeArgs {
     /// Where generations are kept; created if it does not exist
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "tcp://0.0.0.0:7070", value_parser = address)]
     listen: SocketAddr,
@@ -60,21 +60,15 @@ enum By {
     Manual,
 }
 
-pub(super) fn run(args: &ServeArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &ServeArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let trust = match args.trust.as_slice() {
         [] => None,
-        keys => match Publishers::new(keys.iter().copied(), args.threshold) {
-            Ok(trust) => Some(trust),
-            Err(error) => {
-                writeln!(terminal.err, "error: --threshold: {error}")?;
-                return Ok(Answer::Bad);
-            }
-        },
+        keys => {
+            let trust = Publishers::new(keys.iter().copied(), args.threshold);
+            Some(trust.map_err(|error| Stop::plain(format!("--threshold: {error}")))?)
+        }
     };
-    if let Err(error) = log_to_stderr(&args.log) {
-        writeln!(terminal.err, "error: --log: {error}")?;
-        return Ok(Answer::Bad);
-    }
+    log_to_stderr(&args.log).map_err(|error| Stop::plain(format!("--log: {error}")))?;
     let policy = match args.policy {
         By::Token => Policy::Token,
         By::Manual => Policy::Manual,
@@ -82,14 +76,10 @@ pub(super) fn run(args: &ServeArgs, terminal: &mut Terminal<'_>) -> io::Result<A
     let options = ServeOptions { depot: args.depot.clone(), listen: args.listen, key: args.key.clone(), trust, policy };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = match Server::bind(&options).await {
-            Ok(server) => server,
-            Err(error) => {
-                writeln!(terminal.err, "error: {error}")?;
-                let listens = matches!(error, ServeError::Listen { .. });
-                return Ok(if listens { Answer::NotReached } else { Answer::Bad });
-            }
-        };
+        let server = Server::bind(&options).await.map_err(|error| {
+            let listens = matches!(error, ServeError::Listen { .. });
+            Stop::Plain(error.to_string(), if listens { Answer::NotReached } else { Answer::Bad })
+        })?;
         let (depot, address, key) = (args.depot.display(), server.address(), server.key());
         writeln!(terminal.out, "serving {depot} at tcp://{address} with the key {key}")?;
         terminal.out.flush()?;

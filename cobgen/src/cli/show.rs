@@ -10,8 +10,8 @@ use cob_types::{Cob, CobId, Generation, Kind, Manifest, Need, PublicKey};
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
-use super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, shown, summary, to_json};
+use super::{Answer, CommandResult, Stop, Terminal, refused};
+use crate::diagnostic::{Diagnostic, shown, summary};
 use crate::draft::{Arrow, Place, When};
 use crate::make::{After, Made, make};
 use crate::model::did_you_mean_or_list;
@@ -39,7 +39,7 @@ pub struct ShowArgs {
     second: Option<String>,
     /// Show a generation of this depot instead of a model
     #[arg(long, value_name = "DIR")]
-    depot: Option<PathBuf>,
+    pub(super) depot: Option<PathBuf>,
     /// The generation: its number, `latest`, or `-1` for the generation before the latest
     #[arg(long, value_name = "N", requires = "depot", default_value = "latest", allow_negative_numbers = true)]
     generation: GenerationName,
@@ -47,33 +47,25 @@ pub struct ShowArgs {
     /// "transitions": [{"from", "to", "need", "sources": [{"words", "place"}]}],
     /// "locks": [{"state", "need", "sources"}]}]}. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &ShowArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &ShowArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     match (&args.depot, &args.first, &args.second) {
         (Some(depot), name, None) => {
             let name = name.as_ref().map(|name| name.to_string_lossy());
-            match of_depot(depot, args.generation) {
-                Ok(Shown { generation, provenance, signers }) => {
-                    if !args.json {
-                        tell_signers(&generation.manifest, &signers, terminal)?;
-                    }
-                    let view = View { generation: &generation, provenance: provenance.as_ref() };
-                    view.show(name.as_deref(), args.json, terminal)
-                }
-                Err(error) => tell_depot(&error, depot, args.json, terminal),
+            let Shown { generation, provenance, signers } = of_depot(depot, args.generation)?;
+            if !args.json {
+                tell_signers(&generation.manifest, &signers, terminal)?;
             }
+            let view = View { generation: &generation, provenance: provenance.as_ref() };
+            view.show(name.as_deref(), args.json, terminal)
         }
         (None, Some(model), name) => {
             let Made { assembled, diagnostics, sources, .. } = make(model, &After::default());
             let Some(assembled) = assembled else {
-                if args.json {
-                    writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&diagnostics)}))?;
-                } else {
-                    tell(model, &diagnostics, &sources, terminal)?;
-                }
-                return Ok(Answer::Bad);
+                refused(model, &diagnostics, &sources, args.json, terminal)?;
+                return Err(Stop::Told(Answer::Bad));
             };
             // A model that the check refuses can be shown, which often helps to see the reason.
             if !diagnostics.is_empty() {
@@ -88,13 +80,11 @@ pub(super) fn run(args: &ShowArgs, terminal: &mut Terminal<'_>) -> io::Result<An
         }
         (Some(_), _, Some(_)) => {
             let fault = Diagnostic::error("usage", "MODEL and --depot exclude each other");
-            let fault = fault.help("`cobgen show --depot DIR [NAME]`, or `cobgen show MODEL [NAME]`");
-            refuse(fault, Answer::Bad, args.json, terminal)
+            Err(fault.help("`cobgen show --depot DIR [NAME]`, or `cobgen show MODEL [NAME]`").into())
         }
         (None, None, _) => {
             let fault = Diagnostic::error("usage", "name a MODEL, or a depot with --depot");
-            let fault = fault.help("`cobgen show MODEL [NAME]`, or `cobgen show --depot DIR [NAME]`");
-            refuse(fault, Answer::Bad, args.json, terminal)
+            Err(fault.help("`cobgen show MODEL [NAME]`, or `cobgen show --depot DIR [NAME]`").into())
         }
     }
 }
@@ -140,7 +130,7 @@ struct Dependency<'a> {
 }
 
 impl<'a> View<'a> {
-    fn show(&self, name: Option<&str>, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+    fn show(&self, name: Option<&str>, as_json: bool, terminal: &mut Terminal<'_>) -> CommandResult {
         let all = || {
             self.generation.bundles.values().flat_map(|b| b.cobs.values().map(|cob| (&**cob, b.kinds.get(&cob.kind))))
         };
@@ -152,8 +142,7 @@ impl<'a> View<'a> {
             let what = format!("there is no change object and no host `{name}`");
             let hosts = self.generation.bundles.keys().map(|host| host.as_str());
             let names = hosts.chain(all().map(|(cob, _)| cob.id.as_str()));
-            let fault = Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(name, names));
-            return refuse(fault, Answer::Bad, as_json, terminal);
+            return Err(Diagnostic::error("unknown-name", what).maybe_help(did_you_mean_or_list(name, names)).into());
         }
         if as_json {
             let cobs: Vec<Value> = cobs.iter().map(|(cob, _)| self.as_json(cob)).collect();

@@ -1,7 +1,6 @@
 //! `cobgen sign`: adds a publisher's signature to a generation in the depot.
 
 use std::fmt::Write as _;
-use std::io;
 use std::path::PathBuf;
 
 use cob_depot::{Depot, DepotError, GenerationName, PublishError};
@@ -12,8 +11,7 @@ use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
-use super::key::tell_key;
-use super::{Answer, Terminal, tell_publish};
+use super::{Answer, CommandResult, Terminal};
 use cob_forecast::diff;
 
 /// The options of `cobgen sign`.
@@ -36,22 +34,16 @@ pub struct SignArgs {
     key: PathBuf,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
-    depot: PathBuf,
+    pub(super) depot: PathBuf,
     /// Print {"generation", "manifest", "signed_by", "back"}: the hash of the signed manifest, the keys of all
     /// its signers, and the numbers of its rollback targets
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &SignArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let key = match SecretKey::load(&args.key) {
-        Ok(key) => key,
-        Err(error) => return tell_key(&error, args.json, terminal),
-    };
-    match sign(args, &key) {
-        Ok(signed) => tell(args, &signed, terminal),
-        Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
-    }
+pub(super) fn run(args: &SignArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let signed = sign(args, &SecretKey::load(&args.key)?)?;
+    tell(args, &signed, terminal)
 }
 
 /// The signed generation.
@@ -77,7 +69,7 @@ fn sign(args: &SignArgs, key: &SecretKey) -> Result<SignedNow, PublishError> {
     Ok(SignedNow { generation, before, manifest: blob_hash(&bytes).to_string(), by })
 }
 
-fn tell(args: &SignArgs, signed: &SignedNow, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn tell(args: &SignArgs, signed: &SignedNow, terminal: &mut Terminal<'_>) -> CommandResult {
     let manifest = &signed.generation.manifest;
     let back: Vec<GenerationNumber> = manifest.back.iter().map(|way| way.generation).collect();
     if args.json {

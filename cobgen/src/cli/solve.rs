@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use cob_depot::{Depot, DepotError};
 use serde::Serialize;
-use serde_json::json;
 
-use super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, Diagnostics, render, to_json};
+use super::{Answer, CommandResult, Stop, Terminal};
+use crate::diagnostic::{Diagnostic, Diagnostics, render};
 use crate::make::layouts_of;
 use crate::model::did_you_mean_or_list;
 use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
@@ -38,7 +37,7 @@ pub struct SolveArgs {
     existing: Option<PathBuf>,
     /// The clusters as the latest generation of this depot has them, in place of --existing
     #[arg(long, value_name = "DIR", conflicts_with = "existing")]
-    depot: Option<PathBuf>,
+    pub(super) depot: Option<PathBuf>,
     /// A layout that is not wanted, in the same form; can be given several times
     #[arg(long, value_name = "LAYOUT")]
     exclude: Vec<PathBuf>,
@@ -46,28 +45,24 @@ pub struct SolveArgs {
     /// "reason"?, "explanation"?: {"rules": [{"rule", "place"}], "minimal", "relaxations"}, "leaving"?}]};
     /// "solvable" is null where it is undecided. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &SolveArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &SolveArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &args.exclude };
-    let given = match beside.given() {
-        Ok(given) => given,
-        Err(unread) => return unread.tell(args.json, terminal),
-    };
+    let given = beside.given()?;
     let view = View::of(&args.model, &given, args.cluster.as_deref());
     if view.is_refused() {
-        return refused(&args.model, &view, args.json, terminal);
+        refused(&args.model, &view, args.json, terminal)?;
+        return Err(Stop::Told(Answer::Bad));
     }
-    if let Some(answer) = unknown(args.cluster.as_deref(), &view, args.json, terminal)? {
-        return Ok(answer);
-    }
+    is_known(args.cluster.as_deref(), &view)?;
     write!(terminal.err, "{}", render(&beside.unused(&given, &view), &view.sources, terminal.colour))?;
     let clusters = &view.clusters;
     if args.json {
         let clusters = clusters.iter().map(ClusterJson::of).collect();
         let mut out = io::BufWriter::with_capacity(64 << 10, &mut terminal.out);
-        serde_json::to_writer(&mut out, &AllJson { clusters })?;
+        serde_json::to_writer(&mut out, &AllJson { clusters }).map_err(io::Error::from)?;
         writeln!(out)?;
         out.flush()?;
     } else {
@@ -90,21 +85,15 @@ pub(super) struct Beside<'a> {
     pub(super) exclude: &'a [PathBuf],
 }
 
-/// The file or depot that could not be read.
-pub(super) enum Unread<'a> {
-    Layouts(solve::LayoutError),
-    Depot(DepotError, &'a Path),
-}
-
-impl<'a> Beside<'a> {
-    pub(super) fn given(&self) -> Result<Given, Unread<'a>> {
+impl Beside<'_> {
+    pub(super) fn given(&self) -> Result<Given, Stop> {
         let existing = match (self.existing, self.depot) {
-            (Some(path), _) => solve::read(path).map_err(Unread::Layouts)?,
-            (None, Some(path)) => recorded(path).map_err(|error| Unread::Depot(error, path))?,
+            (Some(path), _) => solve::read(path)?,
+            (None, Some(path)) => recorded(path)?,
             (None, None) => Layouts::new(),
         };
-        let excluded = self.exclude.iter().map(|path| solve::read(path)).collect::<Result<_, _>>();
-        Ok(Given { existing, excluded: excluded.map_err(Unread::Layouts)?, ..Given::default() })
+        let excluded = self.exclude.iter().map(|path| solve::read(path)).collect::<Result<_, _>>()?;
+        Ok(Given { existing, excluded, ..Given::default() })
     }
 
     /// Warns of clusters that the files have and the model lacks.
@@ -123,18 +112,13 @@ impl<'a> Beside<'a> {
     }
 }
 
-impl Unread<'_> {
-    pub(super) fn tell(&self, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-        match self {
-            Self::Layouts(error) => {
-                let mut fault = Diagnostic::error("layout", error.to_string());
-                if !matches!(error, solve::LayoutError::Unreadable { .. }) {
-                    fault = fault.help("it must be the output of `cobgen solve --json`");
-                }
-                refuse(fault, Answer::Bad, as_json, terminal)
-            }
-            Self::Depot(error, path) => tell_depot(error, path, as_json, terminal),
+impl From<solve::LayoutError> for Stop {
+    fn from(error: solve::LayoutError) -> Self {
+        let mut fault = Diagnostic::error("layout", error.to_string());
+        if !matches!(error, solve::LayoutError::Unreadable { .. }) {
+            fault = fault.help("it must be the output of `cobgen solve --json`");
         }
+        fault.into()
     }
 }
 
@@ -145,30 +129,19 @@ fn recorded(path: &Path) -> Result<Layouts, DepotError> {
 }
 
 /// Reports the faults of a model.
-pub(super) fn refused(model: &Path, view: &View, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn refused(model: &Path, view: &View, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<()> {
     // A fault of a template is also a fault of each of its clusters.
     let mut all = Diagnostics::default();
     all.extend(view.diagnostics.iter().chain(view.clusters.iter().flat_map(|c| &c.faults)).cloned());
     let all: Vec<Diagnostic> = all.iter().cloned().collect();
-    if as_json {
-        writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&all)}))?;
-    } else {
-        tell(model, &all, &view.sources, terminal)?;
-    }
-    Ok(Answer::Bad)
+    super::refused(model, &all, &view.sources, as_json, terminal)
 }
 
-/// Reports a requested cluster that does not exist.
-pub(super) fn unknown(
-    cluster: Option<&str>,
-    view: &View,
-    as_json: bool,
-    terminal: &mut Terminal<'_>,
-) -> io::Result<Option<Answer>> {
-    let Some(name) = cluster.filter(|name| !view.clusters.iter().any(|c| c.name == *name)) else { return Ok(None) };
-    let fault = Diagnostic::error("unknown-cluster", format!("the model has no cluster `{name}`"))
-        .maybe_help(did_you_mean_or_list(name, view.cluster_names.iter().map(String::as_str)));
-    refuse(fault, Answer::Bad, as_json, terminal).map(Some)
+/// Refuses a requested cluster that does not exist.
+pub(super) fn is_known(cluster: Option<&str>, view: &View) -> Result<(), Diagnostic> {
+    let Some(name) = cluster.filter(|name| !view.clusters.iter().any(|c| c.name == *name)) else { return Ok(()) };
+    Err(Diagnostic::error("unknown-cluster", format!("the model has no cluster `{name}`"))
+        .maybe_help(did_you_mean_or_list(name, view.cluster_names.iter().map(String::as_str))))
 }
 
 /// The output for machines, serialized while it is written, because nodes may be many.

@@ -7,10 +7,9 @@ use cob_depot::{Depot, DepotError, GenerationName};
 use cob_types::Generation;
 use cob_types::status::Trouble;
 use cob_types::words::count;
-use serde_json::json;
 
-use super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, to_json};
+use super::{Answer, CommandResult, Stop, Terminal, refused, tell};
+use crate::diagnostic::Diagnostic;
 use crate::make::{After, make};
 use crate::verify::{FailedObject, Verified, verify};
 
@@ -32,7 +31,7 @@ pub struct VerifyArgs {
     model: Option<PathBuf>,
     /// A depot: its newest generation, or the generation that --generation names
     #[arg(long, value_name = "DIR")]
-    depot: Option<PathBuf>,
+    pub(super) depot: Option<PathBuf>,
     /// The generation of the depot: its number, `latest`, or `-1` for the generation before the latest
     #[arg(long, value_name = "N", requires = "depot", conflicts_with = "model", allow_negative_numbers = true)]
     generation: Option<GenerationName>,
@@ -44,31 +43,22 @@ pub struct VerifyArgs {
     seed: u64,
     /// Print {"runs", "converged", "gave_up", "failed": [{"seed", "cobs": [{"cob", "attempts"}]}], "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
-pub(super) fn run(args: &VerifyArgs, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &VerifyArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let generation = match (&args.model, &args.depot) {
         (Some(model), _) => {
             let made = make(model, &After::default());
-            if made.assembled.is_none() && args.json {
-                writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
-                return Ok(Answer::Bad);
-            }
+            let Some(assembled) = made.assembled else {
+                refused(model, &made.diagnostics, &made.sources, args.json, terminal)?;
+                return Err(Stop::Told(Answer::Bad));
+            };
             tell(model, &made.diagnostics, &made.sources, terminal)?;
-            match made.assembled {
-                Some(assembled) => assembled.generation,
-                None => return Ok(Answer::Bad),
-            }
+            assembled.generation
         }
-        (None, Some(depot)) => match from_depot(depot, args.generation) {
-            Ok(Some(generation)) => generation,
-            Ok(None) => {
-                let fault = Diagnostic::error("depot", format!("{} has no generation yet", depot.display()));
-                return refuse(fault, Answer::Bad, args.json, terminal);
-            }
-            Err(error) => return tell_depot(&error, depot, args.json, terminal),
-        },
+        (None, Some(depot)) => from_depot(depot, args.generation)?
+            .ok_or_else(|| Diagnostic::error("depot", format!("{} has no generation yet", depot.display())))?,
         (None, None) => return Ok(Answer::Bad),
     };
     let live = io::stderr().is_terminal() && !args.json;
@@ -82,7 +72,7 @@ pub(super) fn run(args: &VerifyArgs, terminal: &mut Terminal<'_>) -> io::Result<
         write!(terminal.err, "\r\x1b[K")?;
     }
     if args.json {
-        writeln!(terminal.out, "{}", serde_json::to_string_pretty(&verified)?)?;
+        writeln!(terminal.out, "{}", serde_json::to_string_pretty(&verified).map_err(io::Error::from)?)?;
     } else {
         print(&verified, args, terminal)?;
     }

@@ -4,7 +4,7 @@
 //! binds both to this server. Requests are handled in sequence, so that each is recorded once.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use cob_depot::tokens::{self, Policy, Shown, Spent};
 use cob_depot::{DepotError, PublishError};
@@ -20,7 +20,7 @@ use super::answer::{Answer, json, refuse};
 use super::notes::Notes;
 use super::shelf::Shelf;
 use super::trust::{self, TrustError};
-use crate::calendar::rfc3339;
+use crate::calendar::{now, rfc3339};
 
 /// The delay after an invalid token.
 const REST: Duration = Duration::from_millis(50);
@@ -177,11 +177,6 @@ impl Turned {
             Self::Files(_) => "files".to_owned(),
         }
     }
-}
-
-/// Seconds since 1970-01-01 UTC.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use cob_depot::Depot;
 use cob_trust::SecretKey;
 use cob_types::HostName;
 
-use super::{Answer, Terminal};
+use super::{Answer, CommandResult, Terminal};
 use crate::serve::TRUST;
 
 /// The default port of daemons.
@@ -78,7 +78,7 @@ fn model(hosts: &[Host], operator: &str) -> String {
 }
 
 /// Prints the next steps.
-pub(super) fn tell(dir: &Path, hosts: &[Host], terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn tell(dir: &Path, hosts: &[Host], terminal: &mut Terminal<'_>) -> CommandResult {
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     let (dir, names) = (dir.display(), names.join(" "));
     writeln!(

@@ -44,13 +44,8 @@ impl Read {
             let word = if unknown.len() == 1 { word.to_owned() } else { format!("{word}s") };
             let what = format!("{file} has times without effect: the model {words} {word} {}{more}", shown.join(", "));
             let known = known.iter().copied();
-            let warning = Diagnostic::warning("unknown-name", what).note(
-                None,
-                format!(
-                    "for example the line \
-                `{line}`"
-                ),
-            );
+            let warning =
+                Diagnostic::warning("unknown-name", what).note(None, format!("for example the line `{line}`"));
             Some(warning.maybe_help(did_you_mean(first, known)))
         };
         let nodes = all.then(|| warn("node", &self.nodes, &nodes)).flatten();

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cob_depot::{Depot, DepotError, GenerationName};
+use cob_depot::{Depot, GenerationName};
 use cob_types::secret::SecretId;
 use cob_types::status::ClusterStatus;
 use cob_types::{CobId, Generation, GenerationNumber, StateName};
-use serde_json::json;
 
 use super::super::secrets::Keys;
-use super::super::{Answer, Terminal, refuse, tell, tell_depot};
-use crate::diagnostic::{Diagnostic, render, to_json};
+use super::super::{Answer, CommandResult, Stop, Terminal, valid};
+use crate::diagnostic::{Diagnostic, render};
 use crate::make::{After, make_with};
 use crate::model::Sources;
 use crate::publish::latest;
@@ -45,43 +44,25 @@ pub(super) struct Options {
     keys: Keys,
 }
 
-pub(super) fn run(args: &super::PlanArgs, from: GenerationName, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let bad = |what: String, code: &'static str, terminal: &mut Terminal<'_>| {
-        refuse(Diagnostic::error(code, what), Answer::Bad, args.json, terminal)
-    };
-    let of_environment = || std::env::var_os("COB_DEPOT").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let Some(path) = args.depot.clone().or_else(of_environment) else {
-        return bad("where are the generations? Name the depot with --depot".to_owned(), "usage", terminal);
+pub(super) fn run(args: &super::PlanArgs, from: GenerationName, terminal: &mut Terminal<'_>) -> CommandResult {
+    let Some(path) = args.depot() else {
+        return Err(Diagnostic::error("usage", "where are the generations? Name the depot with --depot").into());
     };
     if [&args.durations, &args.switch.states].iter().all(|file| file.as_deref() == Some(Path::new("-"))) {
-        return bad("--durations and --states can't both be the standard input".to_owned(), "usage", terminal);
+        return Err(Diagnostic::error("usage", "--durations and --states can't both be the standard input").into());
     }
-    let durations = match args.durations.as_deref().map(durations::read).transpose() {
-        Ok(durations) => durations.unwrap_or_default(),
-        Err(error) => return bad(error, "durations", terminal),
-    };
-    let states = match args.switch.states.as_deref().map(states).transpose() {
-        Ok(states) => states.unwrap_or_default(),
-        Err(error) => return bad(error, "states", terminal),
-    };
+    let durations = args.durations.as_deref().map(durations::read).transpose();
+    let durations = durations.map_err(|error| Diagnostic::error("durations", error))?.unwrap_or_default();
+    let states = args.switch.states.as_deref().map(states).transpose();
+    let states = states.map_err(|error| Diagnostic::error("states", error))?.unwrap_or_default();
     let asked = Asked { durations, states, runs: args.switch.runs, seed: args.switch.seed, ..Asked::default() };
-    let opened = Depot::open(&path).and_then(|depot| {
-        let from = from.find(&depot)?;
-        let wanted = if args.model.is_some() { args.to } else { Some(args.to.unwrap_or(GenerationName::LATEST)) };
-        let to = wanted.map(|to| to.find(&depot)).transpose()?;
-        Ok((depot, from, to))
-    });
-    let (depot, from, to) = match opened {
-        Ok(opened) => opened,
-        Err(error) => return tell_depot(&error, &path, args.json, terminal),
-    };
-    let made = match (&args.model, to) {
-        (Some(model), _) => match of_model(args, model, &depot, terminal)? {
-            Made::Done(generation, names) => Some((*generation, names)),
-            Made::Refused => return Ok(Answer::Bad),
-            Made::Depot(error) => return tell_depot(&error, &path, args.json, terminal),
-        },
-        (None, _) => None,
+    let depot = Depot::open(&path)?;
+    let from = from.find(&depot)?;
+    let wanted = if args.model.is_some() { args.to } else { Some(args.to.unwrap_or(GenerationName::LATEST)) };
+    let to = wanted.map(|to| to.find(&depot)).transpose()?;
+    let made = match &args.model {
+        Some(model) => Some(of_model(args, model, &depot, terminal)?),
+        None => None,
     };
     let empty = Generation::nothing();
     let of = |number: GenerationNumber| match number {
@@ -101,7 +82,7 @@ pub(super) fn run(args: &super::PlanArgs, from: GenerationName, terminal: &mut T
             warn("--states", &planned.unused.states, terminal)?;
             print(args, &planned, terminal)
         }
-        Err(NoOrder::Depot(error)) => tell_depot(&error, &path, args.json, terminal),
+        Err(NoOrder::Depot(error)) => Err(error.into()),
         Err(NoOrder::Circle(circle)) => {
             let names: Vec<&str> = circle.iter().map(CobId::as_str).collect();
             let what = format!(
@@ -110,7 +91,7 @@ pub(super) fn run(args: &super::PlanArgs, from: GenerationName, terminal: &mut T
             );
             let fault = Diagnostic::error("order", what);
             let help = "remove these objects from the model separately, each in its own generation";
-            refuse(fault.help(help), Answer::No, args.json, terminal)
+            Err(Stop::Fault(Box::new(fault.help(help)), Answer::No))
         }
     }
 }
@@ -128,29 +109,17 @@ fn warn(of: &str, lines: &[String], terminal: &mut Terminal<'_>) -> io::Result<(
     write!(terminal.err, "{}", render(&[warning], &Sources::default(), terminal.colour))
 }
 
-enum Made {
-    Done(Box<Generation>, BTreeMap<SecretId, String>),
-    Refused,
-    Depot(DepotError),
-}
-
-fn of_model(args: &super::PlanArgs, model: &Path, depot: &Depot, terminal: &mut Terminal<'_>) -> io::Result<Made> {
-    let after = latest(depot).and_then(|old| After::latest(depot, &old));
-    let after = match after {
-        Ok(after) => after,
-        Err(error) => return Ok(Made::Depot(error)),
-    };
+/// The next generation of a model, and the names of its secrets.
+fn of_model(
+    args: &super::PlanArgs,
+    model: &Path,
+    depot: &Depot,
+    terminal: &mut Terminal<'_>,
+) -> Result<(Generation, BTreeMap<SecretId, String>), Stop> {
+    let after = After::latest(depot, &latest(depot)?)?;
     let made = make_with(model, &after, Some(&args.switch.keys.reading(model)));
-    let refused = made.is_refused();
-    if args.json && refused {
-        writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&made.diagnostics)}))?;
-        return Ok(Made::Refused);
-    }
-    tell(model, &made.diagnostics, &made.sources, terminal)?;
-    Ok(match made.assembled {
-        Some(assembled) if !refused => Made::Done(Box::new(assembled.generation), assembled.provenance.secrets),
-        Some(_) | None => Made::Refused,
-    })
+    let assembled = valid(model, made, args.json, terminal)?;
+    Ok((assembled.generation, assembled.provenance.secrets))
 }
 
 fn states(path: &Path) -> Result<BTreeMap<CobId, StateName>, String> {
@@ -164,13 +133,13 @@ fn states(path: &Path) -> Result<BTreeMap<CobId, StateName>, String> {
     Ok(cobs.filter_map(|cob| Some((cob.id, cob.state?))).collect())
 }
 
-fn print(args: &super::PlanArgs, planned: &Forecasted, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+fn print(args: &super::PlanArgs, planned: &Forecasted, terminal: &mut Terminal<'_>) -> CommandResult {
     let Forecasted { plan, difference, .. } = planned;
     if let Some(file) = &args.switch.gantt
         && let Err(error) = std::fs::write(file, show::to_svg(plan))
     {
         let fault = Diagnostic::error("output", format!("can't write {}: {error}", file.display()));
-        return refuse(fault, Answer::NotReached, args.json, terminal);
+        return Err(Stop::Fault(Box::new(fault), Answer::NotReached));
     }
     if args.json {
         writeln!(terminal.out, "{}", planned.to_json().map_err(io::Error::other)?)?;
