@@ -13,8 +13,6 @@
 //! An entry that was written by hand may lack `check`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,8 +20,8 @@ use cob_types::canonical::blob_hash;
 use cob_types::{HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
-use crate::depot::sync_folder;
 use crate::error::{DepotError, PublishError};
+use crate::input::{read_json, write_json};
 use crate::lock::PublisherLock;
 
 /// The file's name in the depot's folder.
@@ -154,44 +152,19 @@ pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str, former: Form
     entry.keys.drain(..surplus);
     at.clone_into(&mut entry.at);
     entry.check = Some(entry.sum(host));
-    write(depot, &all).map_err(DepotError::io(format!("can't write {}", depot.join(FILE).display())))?;
+    // As readable as the rest of the depot: the file contains no secret.
+    write_json(&depot.join(FILE), ".enrolled", 0o644, &all)?;
     Ok(added)
 }
 
 fn entries(depot: &Path) -> Result<BTreeMap<HostName, Entry>, DepotError> {
-    let path = depot.join(FILE);
-    let failed = || DepotError::io(format!("can't read {}", path.display()));
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(failed()(error)),
-    };
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed())?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(damaged(depot, format!("it is longer than {MAX_FILE} bytes")));
-    }
-    let all: BTreeMap<HostName, Entry> =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(depot, cob_types::words::form(error)))?;
+    let all: BTreeMap<HostName, Entry> = read_json(&depot.join(FILE), MAX_FILE)?.unwrap_or_default();
     for (host, entry) in &all {
         if entry.check.as_ref().is_some_and(|check| *check != entry.sum(host)) {
             return Err(damaged(depot, format!("the entry of {host} was altered; let the host enrol again")));
         }
     }
     Ok(all)
-}
-
-fn write(depot: &Path, all: &BTreeMap<HostName, Entry>) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(all)?;
-    text.push(b'\n');
-    let mut file = tempfile::Builder::new().prefix(".enrolled").tempfile_in(depot)?;
-    file.write_all(&text)?;
-    file.as_file().sync_all()?;
-    // As readable as the rest of the depot: the file contains no secret.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    fs::set_permissions(file.path(), mode)?;
-    file.persist(depot.join(FILE)).map_err(|error| error.error)?;
-    sync_folder(depot)
 }
 
 fn damaged(depot: &Path, why: String) -> DepotError {

@@ -1,8 +1,15 @@
-//! Reads files named by the user, which may be of any sort.
+//! Reads files named by the user, which may be of any sort; reads and replaces the JSON files in the depot's folder.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read as _};
+use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::depot::sync_folder;
+use crate::error::DepotError;
 
 /// The bytes of a regular file of at most `most` bytes. Devices and pipes, which may never end, are refused.
 ///
@@ -25,7 +32,41 @@ fn bounded(from: impl io::Read, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same for a text.
+/// The JSON of a file in the depot's folder; `None` if the file does not exist.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<Option<T>, DepotError> {
+    let damaged = |why: String| DepotError::Enrolments { path: path.to_owned(), why };
+    let read = File::open(path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(most + 1).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DepotError::io(format!("can't read {}", path.display()))(error)),
+    };
+    if bytes.len() as u64 > most {
+        return Err(damaged(format!("it is longer than {most} bytes")));
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| damaged(cob_types::words::form(error)))
+}
+
+/// Replaces a file in the depot's folder by JSON, atomically; `aside` starts the name of the temporary file.
+pub(crate) fn write_json(path: &Path, aside: &str, mode: u32, value: &impl Serialize) -> Result<(), DepotError> {
+    let write = || -> io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut text = serde_json::to_vec_pretty(value)?;
+        text.push(b'\n');
+        let mut file = tempfile::Builder::new().prefix(aside).tempfile_in(folder)?;
+        file.write_all(&text)?;
+        file.as_file().sync_all()?;
+        file.as_file().set_permissions(Permissions::from_mode(mode))?;
+        file.persist(path).map_err(|error| error.error)?;
+        sync_folder(folder)
+    };
+    write().map_err(DepotError::io(format!("can't write {}", path.display())))
+}
+
+/// The same as [`read`] for a text.
 ///
 /// # Errors
 /// As [`read`]; and when it is not UTF-8.

@@ -8,7 +8,7 @@ use cob_types::outcome::{FORMAT, MAX_OUTCOME, SwitchOutcome};
 use git2::{ErrorCode, ObjectType, Oid};
 use serde::Deserialize;
 
-use crate::depot::{Depot, sync_folder};
+use crate::depot::Depot;
 use crate::error::{DepotError, PublishError};
 use crate::lock::PublisherLock;
 use crate::objects::Objects;
@@ -55,8 +55,7 @@ impl Depot {
         let commit = objects.commit(tree, last, &message, &author).map_err(failed())?;
         objects.finish().map_err(failed())?;
         self.set_ref(OUTCOMES, commit, true)?;
-        let folder = self.path().join("refs");
-        sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
+        self.sync_folders(&["refs"])?;
         Ok(true)
     }
 

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use cob_types::GenerationNumber;
-use git2::{ErrorCode, ObjectType, Oid};
 use serde::{Deserialize, Serialize};
 
-use crate::depot::{Depot, names_below, number_of, sync_folder};
+use crate::depot::{Depot, names_below, number_of};
 use crate::error::{DepotError, PublishError};
 use crate::lock::{ObjectsLock, PublisherLock};
 use crate::publish::PATIENCE;
+use crate::read::named_blob;
 
 pub(crate) const PINS: &str = "refs/pins/";
 /// The longest pin that is read, in bytes.
@@ -55,14 +55,8 @@ impl Depot {
         // Checked under the lock, so that the generation can't be pruned in the meantime.
         self.commit(number)?;
         let bytes = serde_json::to_vec(pin).expect("texts and a number");
-        let failed = || DepotError::git("can't write a pin");
-        self.integrity.check(Oid::hash_object(ObjectType::Blob, &bytes).map_err(failed())?)?;
-        let blob = self.repo.blob(&bytes).map_err(failed())?;
-        self.set_ref(&ref_of(number), blob, true)?;
-        for folder in ["objects", "refs", "refs/pins"].map(|folder| self.path.join(folder)) {
-            sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
-        }
-        Ok(())
+        self.set_blob(&ref_of(number), &bytes, "a pin")?;
+        self.sync_folders(&["objects", "refs", "refs/pins"])
     }
 
     /// Removes the pin of a generation; returns `false` if there was no pin.
@@ -79,18 +73,12 @@ impl Depot {
     }
 
     fn read_pin(&self, number: GenerationNumber) -> Result<Pin, DepotError> {
-        let what = "the pin";
-        let damaged =
-            |why: &str| DepotError::Damaged { generation: number, what: what.to_owned(), why: why.to_owned() };
-        let id = match self.repo.find_reference(&ref_of(number)) {
-            Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
-            Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
-            Err(error) => return Err(DepotError::object(number, what, error)),
-        };
-        crate::read::check_length(self, number, id, what, ObjectType::Blob, MAX_PIN)?;
-        let read = self.repo.odb().and_then(|odb| odb.read(id).map(|object| object.data().to_vec()));
-        let bytes = read.map_err(|error| DepotError::object(number, what, error))?;
-        serde_json::from_slice(&bytes).map_err(|error| damaged(&cob_types::words::form(error)))
+        let bytes = named_blob(self, number, &ref_of(number), "the pin", MAX_PIN)?;
+        serde_json::from_slice(&bytes).map_err(|error| DepotError::Damaged {
+            generation: number,
+            what: "the pin".to_owned(),
+            why: cob_types::words::form(&error),
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use cob_types::{canonical, codec};
 use git2::{ErrorCode, ObjectType, Oid, Signature};
 use rayon::prelude::*;
 
-use crate::depot::{Counts, Depot, MAIN, ref_of, write_message};
+use crate::depot::{Counts, Depot, MAIN, ref_of, sync_folder, write_message};
 use crate::error::{DepotError, PublishError};
 use crate::lock::{ObjectsLock, PublisherLock};
 use crate::objects::{Objects, PACK_FROM};
@@ -198,6 +198,23 @@ impl Depot {
         let commit = objects.commit(tree, parent, &message, &author).map_err(failed())?;
         objects.finish().map_err(failed())?;
         Ok(commit)
+    }
+
+    /// Writes a blob and the ref that names it.
+    pub(crate) fn set_blob(&self, name: &str, bytes: &[u8], what: &str) -> Result<(), PublishError> {
+        let failed = || DepotError::git(format!("can't write {what}"));
+        // Git does not write an object whose file exists already, so check that file.
+        self.integrity.check(Oid::hash_object(ObjectType::Blob, bytes).map_err(failed())?)?;
+        let blob = self.repo.blob(bytes).map_err(failed())?;
+        self.set_ref(name, blob, true)
+    }
+
+    /// Makes the entries of folders durable: git does not do so for a new ref or object.
+    pub(crate) fn sync_folders(&self, folders: &[&str]) -> Result<(), PublishError> {
+        for folder in folders.iter().map(|folder| self.path.join(folder)) {
+            sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
+        }
+        Ok(())
     }
 
     /// Creates or moves a ref; a lock that a killed program left behind is removed.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::secret::SecretId;
 use cob_types::{BlobHash, Bundle, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
-use git2::{ObjectType, Oid, Tree};
+use git2::{ErrorCode, ObjectType, Oid, Tree};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -325,6 +325,23 @@ impl Found<'_> {
 
 fn what_of(host: &HostName) -> String {
     format!("the bundle of {host}")
+}
+
+/// The blob that a ref beside a generation names.
+pub(crate) fn named_blob(
+    depot: &Depot,
+    number: GenerationNumber,
+    name: &str,
+    what: &str,
+    max: usize,
+) -> Result<Vec<u8>, DepotError> {
+    let damaged = |why: &str| DepotError::Damaged { generation: number, what: what.to_owned(), why: why.to_owned() };
+    let id = match depot.repo.find_reference(name) {
+        Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
+        Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
+        Err(error) => return Err(DepotError::object(number, what, error)),
+    };
+    blob(depot, number, id, what, max)
 }
 
 fn blob(depot: &Depot, number: GenerationNumber, id: Oid, what: &str, max: usize) -> Result<Vec<u8>, DepotError> {

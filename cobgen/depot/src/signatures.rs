@@ -8,13 +8,13 @@
 use cob_types::canonical::blob_hash;
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{BlobHash, GenerationNumber};
-use git2::{ErrorCode, ObjectType, Oid};
 use serde::{Deserialize, Serialize};
 
-use crate::depot::{Depot, names_below, sync_folder};
+use crate::depot::{Depot, names_below};
 use crate::error::{DepotError, PublishError};
 use crate::lock::{ObjectsLock, PublisherLock};
 use crate::publish::PATIENCE;
+use crate::read::named_blob;
 
 pub(crate) const SIGNATURES: &str = "refs/signatures/";
 /// The longest signature that is read, in bytes.
@@ -79,40 +79,20 @@ impl Depot {
         for signed in signatures {
             let written = Written { manifest: hex(manifest), signed: *signed };
             let bytes = serde_json::to_vec(&written).expect("keys and signatures are texts");
-            let failed = || DepotError::git("can't write a signature");
-            // Git does not write an object whose file exists already, so check that file.
-            self.integrity.check(Oid::hash_object(ObjectType::Blob, &bytes).map_err(failed())?)?;
-            let blob = self.repo.blob(&bytes).map_err(failed())?;
-            self.set_ref(&ref_of(number, &signed.key), blob, true)?;
+            self.set_blob(&ref_of(number, &signed.key), &bytes, "a signature")?;
         }
-        // Git does not make the directory entries durable that it creates for a ref or an object.
-        let folders = ["objects", "refs", "refs/signatures", &format!("refs/signatures/{number}")];
-        for folder in folders.map(|folder| self.path.join(folder)) {
-            sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
-        }
-        Ok(())
+        self.sync_folders(&["objects", "refs", "refs/signatures", &format!("refs/signatures/{number}")])
     }
 
     fn read_signature(&self, number: GenerationNumber, name: &str, key: &str) -> Result<Written, DepotError> {
         let what = format!("the signature {name}");
         let damaged = |why: &str| DepotError::Damaged { generation: number, what: what.clone(), why: why.to_owned() };
-        let id = match self.repo.find_reference(name) {
-            Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
-            Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
-            Err(error) => return Err(DepotError::object(number, &what, error)),
-        };
-        let written: Written = serde_json::from_slice(&self.small_blob(number, id, &what)?)
-            .map_err(|e| damaged(&cob_types::words::form(e)))?;
+        let bytes = named_blob(self, number, name, &what, MAX_SIGNATURE)?;
+        let written: Written = serde_json::from_slice(&bytes).map_err(|e| damaged(&cob_types::words::form(e)))?;
         if digits(&written.signed.key.0) != key {
             return Err(damaged("it is filed under another key than its own"));
         }
         Ok(written)
-    }
-
-    fn small_blob(&self, number: GenerationNumber, id: Oid, what: &str) -> Result<Vec<u8>, DepotError> {
-        crate::read::check_length(self, number, id, what, ObjectType::Blob, MAX_SIGNATURE)?;
-        let read = self.repo.odb().and_then(|odb| odb.read(id).map(|object| object.data().to_vec()));
-        read.map_err(|error| DepotError::object(number, what, error))
     }
 }
 

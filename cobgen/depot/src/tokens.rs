@@ -8,8 +8,6 @@
 //! {"format": 1, "unknown": 0, "tokens": [{"host", "hash", "made", "expires", "key"?, …}]}
 //! ```
 
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,9 +16,9 @@ use cob_types::status::RefusedTokens;
 use cob_types::{BlobHash, HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
-use crate::depot::sync_folder;
 use crate::enrolled::{self, Added, Former};
 use crate::error::{DepotError, PublishError};
+use crate::input::{read_json, write_json};
 use crate::lock::PublisherLock;
 
 /// The file's name in the depot's folder.
@@ -239,19 +237,7 @@ pub fn accept(
 /// If the file exists but can't be read, or is damaged.
 pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
     let path = depot.join(FILE);
-    let failed = || DepotError::io(format!("can't read {}", path.display()));
-    let damaged = |why: String| DepotError::Enrolments { path: path.clone(), why };
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Tokens::default()),
-        Err(error) => return Err(failed()(error)),
-    };
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed())?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(damaged(format!("it is longer than {MAX_FILE} bytes")));
-    }
-    let all: Tokens = serde_json::from_slice(&bytes).map_err(|error| damaged(cob_types::words::form(error)))?;
+    let all: Tokens = read_json(&path, MAX_FILE)?.unwrap_or_default();
     if all.format > FORMAT {
         return Err(DepotError::Newer { what: path.display().to_string(), found: all.format, known: FORMAT });
     }
@@ -279,20 +265,9 @@ fn change<T>(depot: &Path, how: impl FnOnce(&mut Tokens) -> Result<T, PublishErr
     let answer = how(&mut all)?;
     if all != before {
         all.format = FORMAT;
-        write(depot, &all).map_err(DepotError::io(format!("can't write {}", depot.join(FILE).display())))?;
+        write_json(&depot.join(FILE), ".tokens", 0o600, &all)?;
     }
     Ok(answer)
-}
-
-fn write(depot: &Path, all: &Tokens) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(all)?;
-    text.push(b'\n');
-    // Temporary files have mode 0600, so the new file has it too.
-    let mut file = tempfile::Builder::new().prefix(".tokens").tempfile_in(depot)?;
-    file.write_all(&text)?;
-    file.as_file().sync_all()?;
-    file.persist(depot.join(FILE)).map_err(|error| error.error)?;
-    sync_folder(depot)
 }
 
 #[cfg(test)]
