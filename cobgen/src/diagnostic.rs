@@ -5,7 +5,7 @@
 //! bounded memory and in the order of the files; [`render`] prints text for people and [`to_json`] data for machines.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use cob_types::words::{clean_lines, count};
 use serde_json::json;
@@ -320,6 +320,16 @@ impl Paint {
     fn bold(&self, text: &str) -> String {
         self.with("1", text)
     }
+}
+
+/// The names as `a`, `b` and the number of further names.
+pub(crate) fn quoted<N: fmt::Display>(names: &[N]) -> String {
+    const SHOWN: usize = 12;
+    let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{n}`")).collect();
+    if names.len() > SHOWN {
+        text.push(format!("{} more", names.len() - SHOWN));
+    }
+    text.join(", ")
 }
 
 #[cfg(test)]

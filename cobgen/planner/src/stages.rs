@@ -64,8 +64,7 @@ pub(crate) fn in_order(steps: &[Step]) -> Vec<usize> {
     assert_eq!(
         order.len(),
         steps.len(),
-        "services with circular dependencies were refused, and chains have no \
-        circles"
+        "services with circular dependencies were refused, and chains have no circles"
     );
     order
 }

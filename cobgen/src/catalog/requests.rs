@@ -7,7 +7,7 @@ use cob_types::HostName;
 use super::templates::{Defaults, Template, lay_config};
 use super::types::Types;
 use super::{Catalog, services::Services};
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity, quoted};
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 use crate::model::{ClusterEntry, HostPick, Map, Mark, Marked, Maybe, Named, NodeSet, Nodes};
@@ -203,10 +203,8 @@ fn services(
             let mark = map.iter().next().map_or(name.mark, |(service, _)| service.mark);
             let fault = Diagnostic::error("placed-by-hand", "with a template, its rules place the services");
             let names: Vec<&str> = map.names().collect();
-            report.push(
-                mark,
-                fault.help(format!("write a list, `services: [{}]`; or leave `template` out", names.join(", "))),
-            );
+            let help = format!("write a list, `services: [{}]`; or leave `template` out", names.join(", "));
+            report.push(mark, fault.help(help));
         }
         None if defaults.services.is_empty() => {
             let what = format!("the cluster `{}` has no services", name.value);
@@ -420,14 +418,4 @@ impl Allowed<'_> {
         }
         Some(Marked { mark: wanted.mark, value: vec![wanted.value.clone()] })
     }
-}
-
-/// The names as `a`, `b` and the number of further names.
-fn quoted(names: &[&str]) -> String {
-    const SHOWN: usize = 12;
-    let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{n}`")).collect();
-    if names.len() > SHOWN {
-        text.push(format!("{} more", names.len() - SHOWN));
-    }
-    text.join(", ")
 }

@@ -164,13 +164,8 @@ impl Builder<'_> {
             template.fixed.push((name.to_owned(), own.clone()));
         }
         if let (false, Some(immutable)) = (own.partial, &entry.immutable) {
-            let fault = Diagnostic::error(
-                "not-partial",
-                format!(
-                    "`{name}` is not partial, so no template includes \
-                it"
-                ),
-            );
+            let fault =
+                Diagnostic::error("not-partial", format!("`{name}` is not partial, so no template includes it"));
             report.push(immutable.mark, fault.help("only partial templates are immutable: add `partial: true`"));
         }
         template.lay_over(own);
@@ -210,10 +205,8 @@ impl Builder<'_> {
         }
         if self.way.len() >= MOST_LEVELS {
             let what = format!("circular inheritance of more than {MOST_LEVELS} templates");
-            report.push(
-                other.mark,
-                Diagnostic::error("too-deep", what).help("remove a `parent` or `includes` entry of the circle"),
-            );
+            let help = "remove a `parent` or `includes` entry of the circle";
+            report.push(other.mark, Diagnostic::error("too-deep", what).help(help));
             return None;
         }
         self.way.push(step);
@@ -395,13 +388,7 @@ impl Template {
                 let what = format!("the share of `{service}`: the minimum is greater than the maximum");
                 let fault =
                     Diagnostic::error("bad-bounds", what).note(Some(report.place(least.mark)), "the minimum is here");
-                report.push(
-                    most.mark,
-                    fault.help(
-                        "no layout fulfils both limits; change the minimum or the \
-                    maximum",
-                    ),
-                );
+                report.push(most.mark, fault.help("no layout fulfils both limits; change the minimum or the maximum"));
             }
         }
     }

@@ -122,10 +122,8 @@ fn read_cost(written: &Marked<String>, report: &mut Report<'_>) -> Option<Decima
     let cost = Decimal::parse(&written.value);
     if cost.is_none() {
         let fault = Diagnostic::error("bad-cost", format!("{:?} is not a cost", written.value));
-        report.push(
-            written.mark,
-            fault.help("write a number that is not negative, with at most 6 decimal places: 0.044"),
-        );
+        let help = "write a number that is not negative, with at most 6 decimal places: 0.044";
+        report.push(written.mark, fault.help(help));
     }
     cost
 }

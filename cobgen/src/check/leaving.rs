@@ -163,8 +163,7 @@ fn left_behind(system: &System<'_>, cob: usize, guard: &Guard<'_>, want: &Want<'
         severity: Severity::Warning,
         code: CODE,
         message: format!(
-            "{leaver} and {other} can't leave the model in the same generation: each would have to \
-            leave first"
+            "{leaver} and {other} can't leave the model in the same generation: each would have to leave first"
         ),
         place: None,
         steps: vec![system.bare_step(cob, guard, want), because(system, want.on)],

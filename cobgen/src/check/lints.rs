@@ -57,9 +57,7 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
                         ),
                         place: None,
                         steps: vec![system.step(*goal, guard, want)],
-                        help: "only a check can find this state; if that is not intended, remove the \
-                            state"
-                            .to_owned(),
+                        help: "only a check can find this state; if that is not intended, remove the state".to_owned(),
                     });
                 }
             }

@@ -47,9 +47,7 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, told: &[Option<usize>
             let finding = finding(system, &entered, &circle, &Ways::Always);
             findings.push(Finding {
                 message: format!("{} may undo each other's transitions after a failure", system.names(&circle)),
-                help: "give the failed transition a failure state that needs no transition of other \
-                    objects"
-                    .to_owned(),
+                help: "give the failed transition a failure state that needs no transition of other objects".to_owned(),
                 ..finding
             });
         }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use cob_types::generation::{FORMAT, Security};
+use cob_types::suggest::nearest;
 use cob_types::words::count;
 use cob_types::{BlobHash, Bundle, Cob, CobId, Generation, HostName, Kind, Need, StateName};
 use cob_types::{canonical, codec};
@@ -324,14 +325,8 @@ impl<'a> Names<'a> {
         }
         let mut all: Vec<&CobId> = self.generation.bundles.values().flat_map(|bundle| bundle.cobs.keys()).collect();
         all.sort_unstable();
-        let near = all
-            .iter()
-            .copied()
-            .filter(|id| id.as_str().len().abs_diff(unknown.as_str().len()) <= 2)
-            .map(|id| (edits(id.as_str(), unknown.as_str()), id))
-            .filter(|(edits, _)| *edits <= 2)
-            .min_by_key(|(edits, _)| *edits)
-            .map(|(_, id)| id);
+        let near = nearest(unknown.as_str(), all.iter().map(|id| id.as_str()));
+        let near = near.and_then(|near| all.iter().copied().find(|id| id.as_str() == near));
         let elsewhere = || all.iter().copied().find(|id| id.name() == unknown.name());
         let near = near.or_else(elsewhere);
         self.suggestions.insert(unknown.clone(), near);
@@ -341,20 +336,4 @@ impl<'a> Names<'a> {
 
 fn joined(states: &[StateName]) -> String {
     states.iter().map(StateName::as_str).collect::<Vec<_>>().join(", ")
-}
-
-/// The edit distance between two texts: letters inserted, removed or replaced.
-fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let exchanged = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }

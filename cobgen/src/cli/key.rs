@@ -37,7 +37,10 @@ pub(super) fn run(args: &KeyArgs, terminal: &mut Terminal<'_>) -> CommandResult 
     }
     let (key, new) = load_or_make(args).map_err(|error| match &error {
         KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => unmade(args, source).into(),
-        _ => Stop::from(error),
+        KeyFileError::Io { .. }
+        | KeyFileError::Open { .. }
+        | KeyFileError::Owner { .. }
+        | KeyFileError::NoKey { .. } => Stop::from(error),
     })?;
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"key": key.public(), "new": new}))?;

@@ -47,10 +47,8 @@ pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &
     match entry.kind.name {
         "budget" => {
             let fault = Diagnostic::error("bad-content", "a budget can't be written as a change object");
-            report.push(
-                content.mark,
-                fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
-            );
+            let help = "write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members";
+            report.push(content.mark, fault.help(help));
             None
         }
         "file-tree" => {

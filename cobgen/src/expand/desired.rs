@@ -116,9 +116,7 @@ fn tell_along(objects: &Objects, id: &CobId, on: &CobId, told: &mut BTreeSet<Mar
     };
     let of = on.name().split('/').next().unwrap_or_default();
     let what = format!("{who} is stopped too: it requires `{of}`, which is `desired: stopped`");
-    let warning = Diagnostic::warning("stopped-along", what).help(
-        "write `desired: stopped` for it, too, to make \
-        that explicit",
-    );
+    let warning =
+        Diagnostic::warning("stopped-along", what).help("write `desired: stopped` for it, too, to make that explicit");
     report.push(object.mark, warning);
 }

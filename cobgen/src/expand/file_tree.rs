@@ -284,16 +284,7 @@ impl Made<'_> {
             (_, Some(from), _) => return self.from(path, mark, from, entry, out, report),
             (.., Some(link)) => {
                 if link.value.is_empty() || link.value.contains('\0') {
-                    report.push(
-                        link.mark,
-                        Diagnostic::error(
-                            "bad-content",
-                            format!(
-                                "the link {path} has no \
-                        target"
-                            ),
-                        ),
-                    );
+                    report.push(link.mark, Diagnostic::error("bad-content", format!("the link {path} has no target")));
                 }
                 if entry.mode.is_some() || entry.owner.is_some() || entry.group.is_some() || entry.xattrs.is_some() {
                     let fault =
@@ -325,10 +316,7 @@ impl Made<'_> {
             if who.is_empty() || !who.chars().all(good) {
                 let fault = Diagnostic::error(
                     "bad-content",
-                    format!(
-                        "the {key} {who:?} of {path} is neither a name nor a \
-                        number"
-                    ),
+                    format!("the {key} {who:?} of {path} is neither a name nor a number"),
                 );
                 report.push(mark, fault);
             }
@@ -365,20 +353,13 @@ impl Made<'_> {
         }
         if merged {
             let fault = Diagnostic::error("secret-merged", format!("{path} holds a secret, so it can't be merged"));
-            report.push(
-                text.mark,
-                fault.help(
-                    "write `manage: copy` for this file: COB keeps no copy of a secret for a \
-                    merge",
-                ),
-            );
+            let help = "write `manage: copy` for this file: COB keeps no copy of a secret for a merge";
+            report.push(text.mark, fault.help(help));
         } else if entry.mode.is_none() {
             let what =
                 format!("{path} holds a secret and has no `mode`: a new file may be read by all users of the host");
-            report.push(
-                text.mark,
-                Diagnostic::warning("open-secret", what).help("`mode: \"0600\"`, or \"0640\" with a `group`"),
-            );
+            let help = "`mode: \"0600\"`, or \"0640\" with a `group`";
+            report.push(text.mark, Diagnostic::warning("open-secret", what).help(help));
         }
     }
 
@@ -502,10 +483,8 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
                 let fault =
                     Diagnostic::error("two-owners", format!("two change objects, {first} and {id}, manage {path}"));
                 let fault = fault.note(Some(report.place(other.mark)), "the first");
-                report.push(
-                    object.mark,
-                    fault.help("a path belongs to a single change object: remove it from the other"),
-                );
+                let help = "a path belongs to a single change object: remove it from the other";
+                report.push(object.mark, fault.help(help));
             }
         }
     }
@@ -515,16 +494,12 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
                 let owner = owners.get(&(id.host_str().to_owned(), above.to_owned()));
                 if let Some((other, first, true)) = owner.filter(|(other, ..)| *other != id) {
                     let what = format!("{path} of {id} is in {above}, which {other} manages as a whole");
-                    let fault = Diagnostic::error("two-owners", what).note(
-                        Some(report.place(first.mark)),
-                        "`whole` is set \
-                            here",
-                    );
+                    let fault = Diagnostic::error("two-owners", what)
+                        .note(Some(report.place(first.mark)), "`whole` is set here");
                     report.push(
                         object.mark,
                         fault.help(
-                            "the owner of the folder would remove the file: manage the file there or here, \
-                            not in both",
+                            "the owner of the folder would remove the file: manage the file there or here, not in both",
                         ),
                     );
                 }

@@ -236,10 +236,8 @@ pub(super) fn report_line_ends(name: &str, bytes: &[u8], program: bool, mark: Ma
     }
     let what = format!("the script `{name}` has Windows line ends (CR LF): Linux does not find its interpreter");
     let fault = if program { Diagnostic::error("line-ends", what) } else { Diagnostic::warning("line-ends", what) };
-    report.push(
-        mark,
-        fault.help("convert it: `sed -i 's/\\r$//' FILE`, and check the editor's and git's `eol` settings"),
-    );
+    let help = "convert it: `sed -i 's/\\r$//' FILE`, and check the editor's and git's `eol` settings";
+    report.push(mark, fault.help(help));
 }
 
 /// Reports characters in a command that the shell and a person read differently: blanks that are no blanks for the
@@ -263,11 +261,8 @@ fn report_odd_signs(text: &str, mark: Mark, report: &mut Report<'_>) {
         sign => format!("an invisible character (U+{:04X})", u32::from(sign)),
     };
     let what = format!("line {line} of this command has {name}: the shell treats it as a part of a word");
-    report.push(
-        mark,
-        Diagnostic::warning("odd-character", what)
-            .help("write a plain blank, quote or line end; copied text often contains special characters"),
-    );
+    let help = "write a plain blank, quote or line end; copied text often contains special characters";
+    report.push(mark, Diagnostic::warning("odd-character", what).help(help));
 }
 
 /// Reads a file beside the model; a link must not lead out of the model's folder.

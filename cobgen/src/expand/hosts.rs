@@ -294,8 +294,7 @@ fn address_of(text: &str, security: Option<Security>, mark: Mark, report: &mut R
     let parsed = text.strip_prefix("tcp://").and_then(|rest| rest.parse::<SocketAddr>().ok());
     let fault = match parsed {
         None => Diagnostic::error("bad-address", format!("{text:?} is not an address"))
-            .help("write tcp://IP:PORT, for example tcp://127.0.0.1:7077 or tcp://[::1]:7077; names are not looked \
-                up"),
+            .help("write tcp://IP:PORT, for example tcp://127.0.0.1:7077 or tcp://[::1]:7077; names are not looked up"),
         Some(a) if a.port() == 0 => Diagnostic::error("bad-address", format!("{text:?} has no port"))
             .help("other hosts need the port: name a port from 1 to 65535"),
         Some(a) if a.ip().is_unspecified() || a.ip().is_multicast() => {

@@ -364,13 +364,7 @@ fn transition(
     match (&entry.run, defaults.does_nothing) {
         (Maybe::Absent, false) => {
             let fault = Diagnostic::error("missing-key", format!("the transition {from} -> {to} lacks `run`"));
-            report.push(
-                *mark,
-                fault.help(
-                    "write the command: `run: ./start.sh`; without an action, `run: \
-                \"true\"`",
-                ),
-            );
+            report.push(*mark, fault.help("write the command: `run: ./start.sh`; without an action, `run: \"true\"`"));
         }
         (Maybe::There(run), true) => {
             let fault = Diagnostic::error(

@@ -241,17 +241,10 @@ impl Maker<'_> {
             ("for", entry.each.iter().next().map(|(n, _)| n.mark)),
         ] {
             if let Some(mark) = mark {
-                let what = format!(
-                    "`{key}` is for change objects of a service, but the id of this object names its \
-                    host"
-                );
-                report.push(
-                    mark,
-                    Diagnostic::error("service-only", what).help(
-                        "remove the key, or make the object part of a \
-                        service",
-                    ),
-                );
+                let what =
+                    format!("`{key}` is for change objects of a service, but the id of this object names its host");
+                let help = "remove the key, or make the object part of a service";
+                report.push(mark, Diagnostic::error("service-only", what).help(help));
             }
         }
         let Some(id) = report.name(name, CobId::new) else { return };
@@ -308,10 +301,8 @@ impl Maker<'_> {
         // If templates exist, the service may be meant for future clusters.
         if placements.is_empty() && world.sections.templates.0.is_empty() {
             let fault = Diagnostic::warning("unplaced", format!("the service `{}` is in no cluster", name.value));
-            report.push(
-                name.mark,
-                fault.help(format!("place it: `clusters: {{c: {{services: {{{}: [n1]}}}}}}`", name.value)),
-            );
+            let help = format!("place it: `clusters: {{c: {{services: {{{}: [n1]}}}}}}`", name.value);
+            report.push(name.mark, fault.help(help));
         }
     }
 

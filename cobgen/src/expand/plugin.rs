@@ -85,13 +85,8 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
         Diagnostic::error("missing-key", format!("the content of `plugin` names its states, but lacks `{key}`"))
     };
     if !by_default && !content.has("transitions") {
-        report.push(
-            content.mark,
-            missing("transitions").help(
-                "write its transitions: `transitions: [{from: down, to: \
-                up}]`",
-            ),
-        );
+        let help = "write its transitions: `transitions: [{from: down, to: up}]`";
+        report.push(content.mark, missing("transitions").help(help));
         return None;
     }
     let plain = |(from, to): &(&str, &str)| {
@@ -131,8 +126,7 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
         if !is_taken_back(&kind.transitions[moves.len()..], entry) {
             let fault = Diagnostic::error(
                 "needless-command",
-                "other transitions lead back from here, so `revert` is never \
-                    used",
+                "other transitions lead back from here, so `revert` is never used",
             );
             report.push(mark, fault.help("remove `revert`, or the transitions that lead back"));
             return None;

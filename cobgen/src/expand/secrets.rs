@@ -114,8 +114,7 @@ impl Secrets {
         let place = |key: Option<&str>| match (builtin, key) {
             (Some("service"), Some("env")) => Ok(()),
             (Some("service"), Some("unit_file" | "drop_ins")) => {
-                Err("all users can read unit files: write the secret into a separate file that the unit \
-                    names"
+                Err("all users can read unit files: write the secret into a separate file that the unit names"
                     .to_owned())
             }
             (Some("service"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
@@ -127,8 +126,7 @@ impl Secrets {
             (Some("script"), Some(_)) => Ok(()),
             (Some("plugin"), Some("config")) => Ok(()),
             (Some("plugin"), _) => {
-                Err("put it into `config`, which only the plug-in reads: commands are visible in the process \
-                    list"
+                Err("put it into `config`, which only the plug-in reads: commands are visible in the process list"
                     .to_owned())
             }
             (Some("file-tree"), Some("files")) => {
@@ -233,17 +231,11 @@ impl Secrets {
                 let fault = Diagnostic::error(
                     "secret-in-the-open",
                     format!(
-                        "the file of the secret `{name}` travels with a change object and is readable for all \
-                        users"
+                        "the file of the secret `{name}` travels with a change object and is readable for all users"
                     ),
                 );
-                report.push(
-                    entry.mark,
-                    fault.help(
-                        "remove it from `files` and from commands; `{{ secret('NAME') }}` inserts its \
-                        content",
-                    ),
-                );
+                let help = "remove it from `files` and from commands; `{{ secret('NAME') }}` inserts its content";
+                report.push(entry.mark, fault.help(help));
             }
             let id = id_of(&name);
             if let (true, Some(source)) = (used.contains(&id), entry.source) {

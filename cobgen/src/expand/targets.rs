@@ -54,7 +54,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
     let asking: Vec<(&CobId, &Object)> = objects.all.iter().map(|(id, object)| (id, &**object)).collect();
     let direct = in_parts(&asking, report, |(id, object), direct: &mut Direct<'_>, report| {
         for asks in &*object.asks {
-            match finder.lookup(&Asker::of(id, object), asks.word, &asks.target, report) {
+            match finder.lookup(&Asker::of(id, object, asks), report) {
                 Lookup::Cobs(found) => link(&mut direct.links, id, asks, found, report),
                 Lookup::Group(group) => direct.groups.push((id, object, asks, group)),
                 Lookup::Nothing => {}
@@ -70,7 +70,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
     finder.find_ready(report);
     let single = finder.all_to_all(groups, report);
     let of_groups = in_parts(&single, report, |(id, object, asks, group), links: &mut Vec<Link>, report| {
-        if let Some(found) = finder.chosen_of(&Asker::of(id, object), asks.word, &asks.target, group, report) {
+        if let Some(found) = finder.chosen_of(&Asker::of(id, object, asks), group, report) {
             link(links, id, asks, found, report);
         }
     });
@@ -124,21 +124,24 @@ fn link(links: &mut Vec<Link>, from: &CobId, asks: &Asks, found: Vec<CobId>, rep
     }
 }
 
-/// The dependent change object and its place.
+/// The dependent change object, its place, and the dependency.
 struct Asker<'a> {
     id: &'a CobId,
     host: &'a str,
     /// Cluster and service.
     home: Option<(usize, &'a str)>,
+    target: &'a Target,
+    /// A missing target is no error.
+    is_wish: bool,
 }
 
 impl<'a> Asker<'a> {
-    fn of(id: &'a CobId, object: &'a Object) -> Self {
+    fn of(id: &'a CobId, object: &'a Object, asks: &'a Asks) -> Self {
         let home = match &object.home {
             ObjectOrigin::ByHand => None,
             ObjectOrigin::Service { cluster, service, .. } => Some((*cluster, &**service)),
         };
-        Self { id, host: id.host_str(), home }
+        Self { id, host: id.host_str(), home, target: &asks.target, is_wish: asks.word == Word::Wants }
     }
 }
 
@@ -160,7 +163,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn lookup(&self, asker: &Asker<'_>, word: Word, target: &Target, report: &mut Report<'_>) -> Lookup {
+    fn lookup(&self, asker: &Asker<'_>, report: &mut Report<'_>) -> Lookup {
+        let target = asker.target;
         let text = target.cob.value.as_str();
         match text.split_once('/') {
             None => {
@@ -168,10 +172,10 @@ impl Finder<'_> {
                     && let Some(instance) = self.objects.instances.get(&(cluster, service.to_owned()))
                 {
                     if let Some(cobs) = instance.cobs.get(text) {
-                        return self.pick(asker, word, target, instance, cobs, On::SameNode, report);
+                        return self.pick(asker, instance, cobs, On::SameNode, report);
                     }
                     if self.is_own_cob(service, text) {
-                        return self.not_here(word, &target.cob, &format!("`{service}/{text}`"), report);
+                        return self.not_here(asker, &format!("`{service}/{text}`"), report);
                     }
                 }
                 if asker.home.is_none()
@@ -181,9 +185,9 @@ impl Finder<'_> {
                     return self.exact(id, target, report);
                 }
                 if self.service_entry(text).is_some() {
-                    return self.whole_service(asker, word, target, text, report);
+                    return self.whole_service(asker, text, report);
                 }
-                self.unknown(asker, word, &target.cob, report)
+                self.unknown(asker, report)
             }
             Some((service, cob)) => {
                 let id = CobId::new(text).ok().filter(|id| self.objects.get(id).is_some());
@@ -200,8 +204,8 @@ impl Finder<'_> {
                         Lookup::Nothing
                     }
                     (Some(id), false) => self.exact(id, target, report),
-                    (None, true) => self.service_cob(asker, word, target, service, cob, report),
-                    (None, false) => self.unknown(asker, word, &target.cob, report),
+                    (None, true) => self.service_cob(asker, service, cob, report),
+                    (None, false) => self.unknown(asker, report),
                 }
             }
         }
@@ -216,69 +220,44 @@ impl Finder<'_> {
         Lookup::Cobs(vec![id])
     }
 
-    fn whole_service(
-        &self,
-        asker: &Asker<'_>,
-        word: Word,
-        target: &Target,
-        service: &str,
-        report: &mut Report<'_>,
-    ) -> Lookup {
+    fn whole_service(&self, asker: &Asker<'_>, service: &str, report: &mut Report<'_>) -> Lookup {
         if asker.home.is_some_and(|(_, own)| own == service) {
             let fault = Diagnostic::error("self-dependency", format!("`{service}` names its own service"));
-            report.push(target.cob.mark, fault.help("name a change object of the service: `requires: [server]`"));
+            report.push(asker.target.cob.mark, fault.help("name a change object of the service: `requires: [server]`"));
             return Lookup::Nothing;
         }
-        match self.cluster(asker, word, service, target.cob.mark, report) {
+        match self.cluster(asker, service, report) {
             Some(cluster) => Lookup::Group(Group { cluster, service: service.to_owned(), cob: None }),
             None => Lookup::Nothing,
         }
     }
 
-    fn service_cob(
-        &self,
-        asker: &Asker<'_>,
-        word: Word,
-        target: &Target,
-        service: &str,
-        cob: &str,
-        report: &mut Report<'_>,
-    ) -> Lookup {
-        let Some(cluster) = self.cluster(asker, word, service, target.cob.mark, report) else { return Lookup::Nothing };
+    fn service_cob(&self, asker: &Asker<'_>, service: &str, cob: &str, report: &mut Report<'_>) -> Lookup {
+        let Some(cluster) = self.cluster(asker, service, report) else { return Lookup::Nothing };
         let Some(instance) = self.objects.instances.get(&(cluster, service.to_owned())) else { return Lookup::Nothing };
         let own = asker.home == Some((cluster, service));
         match instance.cobs.get(cob) {
-            Some(cobs) if own => self.pick(asker, word, target, instance, cobs, On::SameNode, report),
+            Some(cobs) if own => self.pick(asker, instance, cobs, On::SameNode, report),
             Some(_) => Lookup::Group(Group { cluster, service: service.to_owned(), cob: Some(cob.to_owned()) }),
             None if instance.incomplete => Lookup::Nothing,
-            None => self.not_here(word, &target.cob, &format!("`{service}/{cob}`"), report),
+            None => self.not_here(asker, &format!("`{service}/{cob}`"), report),
         }
     }
 
     /// Reports a name that the service has, but on no node of this cluster.
-    fn not_here(&self, word: Word, name: &Marked<String>, what: &str, report: &mut Report<'_>) -> Lookup {
-        if word != Word::Wants {
+    fn not_here(&self, asker: &Asker<'_>, what: &str, report: &mut Report<'_>) -> Lookup {
+        if !asker.is_wish {
             let fault = Diagnostic::error("nowhere", format!("{what} is on no node, so no object can depend on it"));
-            report.push(
-                name.mark,
-                fault.help(
-                    "its `when`, `for` or `place` excludes all nodes; for a dependency \
-                only where it exists, write `wants`",
-                ),
-            );
+            let help = "its `when`, `for` or `place` excludes all nodes; for a dependency only where it exists, write \
+                        `wants`";
+            report.push(asker.target.cob.mark, fault.help(help));
         }
         Lookup::Nothing
     }
 
     /// The cluster whose service is meant: the own cluster, else the only cluster that has the service.
-    fn cluster(
-        &self,
-        asker: &Asker<'_>,
-        word: Word,
-        service: &str,
-        mark: Mark,
-        report: &mut Report<'_>,
-    ) -> Option<usize> {
+    fn cluster(&self, asker: &Asker<'_>, service: &str, report: &mut Report<'_>) -> Option<usize> {
+        let mark = asker.target.cob.mark;
         let with: Vec<usize> = self.world.clusters.with(service).collect();
         if let Some((own, _)) = asker.home
             && with.contains(&own)
@@ -289,41 +268,34 @@ impl Finder<'_> {
         match with.as_slice() {
             [only] => Some(*only),
             [] => {
-                if word != Word::Wants {
-                    let fault = Diagnostic::error(
-                        "unplaced",
-                        format!("the service `{service}` is in no cluster, so no object can depend on it"),
-                    );
+                if !asker.is_wish {
+                    let what = format!("the service `{service}` is in no cluster, so no object can depend on it");
+                    let fault = Diagnostic::error("unplaced", what);
                     report.push(mark, fault.help("place it in a cluster, or write `wants`"));
                 }
                 None
             }
             _ => {
-                let whose = asker
-                    .home
-                    .map_or_else(String::new, |(own, _)| format!(", but not `{}`", self.world.clusters.0[own].name));
+                let but = |(own, _): (usize, &str)| format!(", but not `{}`", self.world.clusters.0[own].name);
+                let whose = asker.home.map_or_else(String::new, but);
                 let what = format!("which `{service}` is meant? The clusters {} have it{whose}", names.join(", "));
-                report.push(
-                    mark,
-                    Diagnostic::error("ambiguous-name", what).help("name the change object in full: HOST/SERVICE/COB"),
-                );
+                let fault = Diagnostic::error("ambiguous-name", what);
+                report.push(mark, fault.help("name the change object in full: HOST/SERVICE/COB"));
                 None
             }
         }
     }
 
     /// The candidates that `on` selects.
-    #[expect(clippy::too_many_arguments, reason = "the question, where it comes from and what there is to choose from")]
     fn pick(
         &self,
         asker: &Asker<'_>,
-        word: Word,
-        target: &Target,
         instance: &Instance,
         candidates: &Spread,
         default: On,
         report: &mut Report<'_>,
     ) -> Lookup {
+        let target = asker.target;
         let (on, mark) = target.on.as_ref().map_or((&default, target.cob.mark), |on| (&on.value, on.mark));
         if !self.exists(on, mark, report) {
             return Lookup::Nothing;
@@ -339,7 +311,7 @@ impl Finder<'_> {
             On::Label(label) => candidates.on_some(self.world.hosts.labelled(label)).collect(),
         };
         // On a single node there are no peers to wait for.
-        if chosen.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && *on != On::Peers {
+        if chosen.is_empty() && !instance.incomplete && !instance.unplaced && !asker.is_wish && *on != On::Peers {
             let where_ = match on {
                 On::SameNode => format!("on {me}"),
                 On::Host(name) => format!("on the host {name}"),
@@ -373,21 +345,22 @@ impl Finder<'_> {
         }
     }
 
-    fn unknown(&self, asker: &Asker<'_>, word: Word, name: &Marked<String>, report: &mut Report<'_>) -> Lookup {
+    fn unknown(&self, asker: &Asker<'_>, report: &mut Report<'_>) -> Lookup {
+        let name = &asker.target.cob;
         let own = asker.home.and_then(|(cluster, service)| self.objects.instances.get(&(cluster, service.to_owned())));
         if own.is_some_and(|i| i.incomplete) {
             return Lookup::Nothing;
         }
         let text = name.value.as_str();
         // The target of `wants` may be missing; only a likely typing mistake is reported.
-        let severity = if word == Word::Wants { Severity::Warning } else { Severity::Error };
+        let severity = if asker.is_wish { Severity::Warning } else { Severity::Error };
         let known = match report.out.has_room(severity) {
             true => self.known_to(asker, own, text),
             // The search for the nearest of many names takes time; beyond the shown errors it is wasted.
             false => Vec::new(),
         };
         let names = known.iter().map(String::as_str);
-        if word == Word::Wants {
+        if asker.is_wish {
             if let Some(help) = did_you_mean(text, names) {
                 let warning =
                     Diagnostic::warning("unknown-name", format!("`wants` names `{text}`, which does not exist"));
@@ -521,8 +494,7 @@ impl Finder<'_> {
                 rest.extend(asking);
                 continue;
             }
-            let asker = Asker::of(first, object);
-            let to = self.chosen_of(&asker, asks.word, &asks.target, group, report).unwrap_or_default();
+            let to = self.chosen_of(&Asker::of(first, object, asks), group, report).unwrap_or_default();
             let from = asking.iter().map(|(id, ..)| (*id).clone()).collect();
             let (word, words, mark) = (asks.word, Arc::clone(&asks.words), asks.target.cob.mark);
             self.many.push(Many { word, from, to, words, mark });
@@ -542,30 +514,17 @@ impl Finder<'_> {
     }
 
     /// The change objects of a group that `on` selects.
-    fn chosen_of(
-        &self,
-        asker: &Asker<'_>,
-        word: Word,
-        target: &Target,
-        group: &Group,
-        report: &mut Report<'_>,
-    ) -> Option<Vec<CobId>> {
+    fn chosen_of(&self, asker: &Asker<'_>, group: &Group, report: &mut Report<'_>) -> Option<Vec<CobId>> {
         let (instance, all) = self.candidates(group)?;
-        if all.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && group.cob.is_none() {
+        if all.is_empty() && !instance.incomplete && !instance.unplaced && !asker.is_wish && group.cob.is_none() {
             let service = &group.service;
-            let fault = Diagnostic::error(
-                "never-ready",
-                format!(
-                    "the service `{service}` has no ready change \
-                object"
-                ),
-            );
+            let fault = Diagnostic::error("never-ready", format!("the service `{service}` has no ready change object"));
             let help = "it has no change objects, or each has a dependent in the same service; name the ready \
                 objects: `ready: [server]`";
-            report.push(target.cob.mark, fault.help(help));
+            report.push(asker.target.cob.mark, fault.help(help));
             return None;
         }
-        match self.pick(asker, word, target, instance, all, On::All, report) {
+        match self.pick(asker, instance, all, On::All, report) {
             Lookup::Cobs(found) => Some(found),
             Lookup::Group(_) | Lookup::Nothing => None,
         }
@@ -590,8 +549,7 @@ impl Finder<'_> {
             let mut groups = Vec::new();
             for asks in &words {
                 for (id, object) in bearers.of(asks.word).filter_map(bearing) {
-                    let asker = Asker::of(id, object);
-                    match self.lookup(&asker, asks.word, &asks.target, report) {
+                    match self.lookup(&Asker::of(id, object, asks), report) {
                         Lookup::Cobs(found) => link(&mut self.links, id, asks, found, report),
                         Lookup::Group(group) => groups.push((id, object, asks, group)),
                         Lookup::Nothing => {}
@@ -599,7 +557,7 @@ impl Finder<'_> {
                 }
             }
             for (id, object, asks, group) in self.all_to_all(groups, report) {
-                let found = self.chosen_of(&Asker::of(id, object), asks.word, &asks.target, &group, report);
+                let found = self.chosen_of(&Asker::of(id, object, asks), &group, report);
                 link(&mut self.links, id, asks, found.unwrap_or_default(), report);
             }
         }
@@ -616,8 +574,7 @@ impl Finder<'_> {
                 let target = Target { cob: Marked { mark: written.mark, value: service.clone() }, on: None };
                 let asks = Asks::new(word, target);
                 let group = Group { cluster, service: service.clone(), cob: None };
-                let found = self.chosen_of(&Asker::of(first, object), word, &asks.target, &group, report);
-                let found = found.unwrap_or_default();
+                let found = self.chosen_of(&Asker::of(first, object, &asks), &group, report).unwrap_or_default();
                 let bearers: Vec<&CobId> = bearers.of(word).collect();
                 if is_many(bearers.len(), found.len()) {
                     let (from, mark) = (bearers.into_iter().cloned().collect(), written.mark);

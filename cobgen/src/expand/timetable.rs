@@ -128,10 +128,8 @@ fn windows(entry: &MaintenanceEntry, report: &mut Report<'_>) -> Option<Vec<Wind
     let texts = &entry.window.as_ref()?.0;
     if let Some(many) = texts.get(MAX_WINDOWS) {
         let what = format!("a host has at most {MAX_WINDOWS} maintenance windows");
-        report.push(
-            many.mark,
-            Diagnostic::error("bad-window", what).help("join windows with days: \"Mon-Fri 02:00-04:00\""),
-        );
+        let help = "join windows with days: \"Mon-Fri 02:00-04:00\"";
+        report.push(many.mark, Diagnostic::error("bad-window", what).help(help));
         return None;
     }
     let mut read = |text: &Marked<String>| {

@@ -189,12 +189,10 @@ impl Reader<'_, '_> {
                 let fault = Diagnostic::error("no-key", format!("host {host} has an address and no key"))
                     .note(
                         None,
-                        "without a key the host can't prove its identity, so other hosts refuse its \
-                        connections",
+                        "without a key the host can't prove its identity, so other hosts refuse its connections",
                     )
                     .help(
-                        "enrol it (docs/how-to/enroll-hosts.md), or write its key here: `key: ed25519:…`, as it \
-                        prints it",
+                        "enrol it (docs/how-to/enroll-hosts.md), or write its key here: `key: ed25519:…`, as it prints it",
                     );
                 self.report.push(mark, fault);
             }

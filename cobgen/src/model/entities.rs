@@ -13,7 +13,7 @@ use super::read::{Marked, Named};
 
 /// Sources of machines.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ProviderEntry {
     /// The sort of provider: `aws`, `openstack`, `metal`.
     #[serde(rename = "type")]
@@ -21,43 +21,38 @@ pub struct ProviderEntry {
     /// For people.
     pub description: Option<Marked<String>>,
     /// Settings for making machines: a region, a zone.
-    #[serde(default)]
     pub settings: Named<Node>,
 }
 
 /// A type of hardware.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct HardwaretypeEntry {
     /// For people.
     pub description: Option<Marked<String>>,
     /// The cost of a node, in any unit; a provider's mapping may override it.
     pub cost: Option<Cost>,
     /// Its name at each provider: `{aws: {flavor: m1.small}}`. Nodes of a provider have types that it maps.
-    #[serde(default)]
     pub providers: Named<Node>,
 }
 
 /// A type of image.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ImagetypeEntry {
     /// For people.
     pub description: Option<Marked<String>>,
     /// Its name at each provider: `{aws: {image: ami-4287562a}}`. Nodes of a provider have types that it maps.
-    #[serde(default)]
     pub providers: Named<Node>,
 }
 
 /// The needs of a service.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct DependenciesEntry {
     /// Further names for dependencies: `postgresql-17` provides `postgresql`.
-    #[serde(default)]
     pub provides: Vec<Marked<String>>,
     /// Services that are never in a cluster with this service, by name or provided name.
-    #[serde(default)]
     pub conflicts: Vec<Marked<String>>,
     /// Services to install before this service.
     pub install: Option<StageDependenciesEntry>,
@@ -67,19 +62,17 @@ pub struct DependenciesEntry {
 
 /// Dependencies at installation or at run time.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct StageDependenciesEntry {
     /// Services that this service needs in its cluster, by name or provided name.
-    #[serde(default)]
     pub requires: Vec<Marked<String>>,
     /// Services that come first if the cluster has them.
-    #[serde(default)]
     pub uses: Vec<Marked<String>>,
 }
 
 /// What is done with a service on each of its nodes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ActionsEntry {
     /// Installs it on the node.
     pub install: Option<Action>,
@@ -114,14 +107,13 @@ pub struct ActionEntry {
 
 /// What clusters can be made of, and how their services are laid out.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TemplateEntry {
     /// For people.
     pub description: Option<Marked<String>>,
     /// The template to inherit from; this template overrides it.
     pub parent: Option<Marked<String>>,
     /// Partial templates that are part of this template; the later wins.
-    #[serde(default)]
     pub includes: Vec<Marked<String>>,
     /// For inclusion only; no cluster uses it directly.
     pub partial: Option<Marked<bool>>,
@@ -140,7 +132,7 @@ pub struct TemplateEntry {
 
 /// What counts how much.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct WeightsEntry {
     /// Weight of each service on a node; default 0.
     pub services: Option<i64>,
@@ -150,25 +142,21 @@ pub struct WeightsEntry {
 
 /// What clusters may have; an empty list, or none, means anything.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct CompatibilityEntry {
     /// Permitted services.
-    #[serde(default)]
     pub services: Vec<Marked<String>>,
     /// Permitted hardware types.
-    #[serde(default)]
     pub hardwaretypes: Vec<Marked<String>>,
     /// Permitted image types.
-    #[serde(default)]
     pub imagetypes: Vec<Marked<String>>,
 }
 
 /// What clusters have that say nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct DefaultsEntry {
     /// Their services.
-    #[serde(default)]
     pub services: Vec<Marked<String>>,
     /// The source of the machines.
     pub provider: Option<Marked<String>>,
@@ -177,18 +165,16 @@ pub struct DefaultsEntry {
     /// The image type of all nodes.
     pub imagetype: Option<Marked<String>>,
     /// Values for templates: `cluster.config`. Texts may be templates with Coopr's macros.
-    #[serde(default)]
     pub config: Named<Node>,
 }
 
 /// The rules of layouts.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ConstraintsEntry {
     /// Rules for services on the same node.
     pub layout: Option<LayoutEntry>,
     /// Rules for single services.
-    #[serde(default)]
     pub services: Named<ServiceConstraintEntry>,
     /// The number of nodes of a cluster.
     pub size: Option<Marked<SizeEntry>>,
@@ -196,25 +182,21 @@ pub struct ConstraintsEntry {
 
 /// Rules for services on the same node.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct LayoutEntry {
     /// Lists of services: a node with any of them has all that the cluster has.
-    #[serde(default)]
     pub mustcoexist: Vec<Marked<Vec<Marked<String>>>>,
     /// Lists of services that are never all on the same node.
-    #[serde(default)]
     pub cantcoexist: Vec<Marked<Vec<Marked<String>>>>,
 }
 
 /// Where, and how often, a service is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ServiceConstraintEntry {
     /// Permitted hardware types; default: any.
-    #[serde(default)]
     pub hardwaretypes: Marked<Vec<Marked<String>>>,
     /// Permitted image types; default: any.
-    #[serde(default)]
     pub imagetypes: Marked<Vec<Marked<String>>>,
     /// The number of nodes with the service.
     pub quantities: Option<QuantitiesEntry>,
@@ -222,7 +204,7 @@ pub struct ServiceConstraintEntry {
 
 /// On how many nodes a service is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct QuantitiesEntry {
     /// The minimum.
     pub min: Option<Marked<u32>>,
@@ -233,13 +215,12 @@ pub struct QuantitiesEntry {
     /// Share of the cluster's nodes: `{min: 0.1, max: 1/3}`.
     pub ratio: Option<RatioEntry>,
     /// Minimum number of nodes of other services: `{zookeeper: 3}`.
-    #[serde(default)]
     pub requires: Named<Marked<u32>>,
 }
 
 /// A share of the cluster's nodes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RatioEntry {
     /// The minimum.
     pub min: Option<Ratio>,
@@ -249,7 +230,7 @@ pub struct RatioEntry {
 
 /// The number of nodes of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct SizeEntry {
     /// The minimum; default 1.
     pub min: Option<Marked<u32>>,

@@ -356,8 +356,7 @@ schema!(Nodes, "Services", |g| {
 schema!(NodeSet, "NodeSet", |g| {
     let pick = g.subschema_for::<HostPick>();
     json_schema!({"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "A number of nodes; for clusters of a \
-            template."},
+        {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "A number of nodes; for clusters of a template."},
         {"type": "string", "description": "A host's name."},
         label_or_host(),
         {"type": "array", "items": pick, "minItems": 1},

@@ -20,38 +20,29 @@ const LATER: &str = "x-not-supported-yet";
 
 /// A data model: hosts, what kinds of things there are, and what is to be on which host.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 #[schemars(extend("patternProperties" = {"^x-": {}}))]
 pub struct Sections {
     /// Protection of links. `identities` (default): keys and signed generations. `loopback-only`: neither; every
     /// address must be a loopback address.
     pub security: Option<Marked<Security>>,
     /// The hosts that exist.
-    #[serde(default)]
     pub hosts: Named<HostEntry>,
     /// Facts of hosts by name, as `cobctl facts` prints them; in templates `facts` and `host.facts`.
-    #[serde(default)]
     pub facts: Named<Node>,
     /// Invalid keys of hosts, operators or publishers, `ed25519:…`; their connections are closed.
-    #[serde(default)]
     pub revoked: Vec<Marked<String>>,
     /// Persons with the right to give orders over the network.
-    #[serde(default)]
     pub operators: Named<OperatorEntry>,
     /// User-defined kinds.
-    #[serde(default)]
     pub kinds: Named<KindEntry>,
     /// Change objects written by hand, by their id `HOST/NAME`.
-    #[serde(default)]
     pub cobs: Named<CobEntry>,
     /// Services: the change objects of each node that has the service.
-    #[serde(default)]
     pub services: Named<ServiceEntry>,
     /// Groups of hosts with their services.
-    #[serde(default)]
     pub clusters: Named<ClusterEntry>,
     /// Disruption budgets: limits on how many members of a group are disturbed at a time.
-    #[serde(default)]
     pub budgets: Named<BudgetEntry>,
     /// Failure policy and guard of a switch to a generation of this model; an order can override both.
     pub switch: Option<SwitchEntry>,
@@ -60,22 +51,16 @@ pub struct Sections {
     /// Times at which hosts check, or switch, by themselves. The nearest wins: all < cluster < host.
     pub schedule: Option<ScheduleEntry>,
     /// Variables for templates; the nearest wins: all < label < service < cluster < host.
-    #[serde(default)]
     pub variables: VariablesEntry,
     /// Sources of machines.
-    #[serde(default)]
     pub providers: Named<ProviderEntry>,
     /// Types of hardware.
-    #[serde(default)]
     pub hardwaretypes: Named<HardwaretypeEntry>,
     /// Types of images.
-    #[serde(default)]
     pub imagetypes: Named<ImagetypeEntry>,
     /// Templates of clusters.
-    #[serde(default)]
     pub templates: Named<TemplateEntry>,
     /// Secrets by name, with the sources of their values; in templates `secret('NAME')`.
-    #[serde(default)]
     pub secrets: Named<SecretEntry>,
 }
 
@@ -91,7 +76,7 @@ pub enum Security {
 
 /// How hosts behave in a switch.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct SwitchEntry {
     /// When it fails: `hold` (default): it stops where it is and tells who waits for what. `rollback`: all hosts
     /// return to the generation before.
@@ -115,7 +100,7 @@ pub struct MaintenanceEntry {
 
 /// Times at which hosts act by themselves, in the form of cron, in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ScheduleEntry {
     /// Check all change objects: `0 3 * * *`. Each host adds a constant delay of up to five minutes.
     pub check: Option<Marked<String>>,
@@ -172,15 +157,13 @@ pub enum RoleEntry {
 
 /// A host.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct HostEntry {
     /// The daemon's address, `tcp://IP:PORT`; without it the host has no links.
     pub address: Option<Marked<String>>,
     /// Labels to choose hosts by: `role: app` is chosen as `{label: role=app}`.
-    #[serde(default)]
     pub labels: Named<HostLabel>,
     /// Variables of this host, in templates `host.vars.NAME` and `NAME`.
-    #[serde(default)]
     pub vars: Named<Node>,
     /// Its hardware type.
     pub hardwaretype: Option<Marked<String>>,
@@ -407,27 +390,22 @@ pub struct LockNeedsEntry {
 
 /// What each node with this service gets.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ServiceEntry {
     /// For people.
     pub description: Option<Marked<String>>,
     /// Its change objects by name: `server` of service `db` on host n1 is `n1/db/server`.
-    #[serde(default)]
     pub cobs: Named<CobEntry>,
     /// The change objects that other services mean by its name; default: without a dependent in the service.
     pub ready: Option<Vec<Marked<String>>>,
     /// Services that must be on for this service. Applies to the change objects in `ready` and those that gates among
     /// them require.
-    #[serde(default)]
     pub requires: Vec<Target>,
     /// Services that are on before this service starts.
-    #[serde(default)]
     pub after: Vec<Target>,
     /// `after`, if they exist.
-    #[serde(default)]
     pub wants: Vec<Target>,
     /// Services that are never in a cluster with this service.
-    #[serde(default)]
     pub conflicts: Vec<Marked<String>>,
     /// Names that it provides; needs at installation and at run time.
     pub dependencies: Option<DependenciesEntry>,
@@ -443,14 +421,13 @@ pub struct ServiceEntry {
 
 /// Hosts that work together.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 #[schemars(extend("x-either" = ["services", "template"], "dependentRequired" = {"template": ["nodes"]}))]
 pub struct ClusterEntry {
     /// Services placed by hand, `{db: [n1], app: {label: role=app}}`, or a list: on all `nodes`, or by the rules of the
     /// template (default: its services).
     pub services: Option<Nodes>,
     /// Its hosts, by name or label; or, with a template, the number of nodes.
-    #[serde(default)]
     pub nodes: Maybe<Marked<NodeSet>>,
     /// Values for templates: `cluster.config`; they override the template's values. Texts may be templates with Coopr's
     /// macros.
@@ -477,7 +454,7 @@ pub struct ClusterEntry {
 /// Where a secret's value is to be found: exactly one of these. It is looked for when a generation is
 /// made in which the secret is used.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct SecretEntry {
     /// A file, relative to this file.
     pub file: Option<Marked<String>>,
@@ -492,22 +469,17 @@ pub struct SecretEntry {
 
 /// Variables; the nearest wins: all < label < service < cluster < host.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct VariablesEntry {
     /// For all change objects.
-    #[serde(default)]
     pub all: Named<Node>,
     /// For hosts with a label: `{role=app: {port: 80}}`; the alphabetically later label wins.
-    #[serde(default)]
     pub label: Named<Named<Node>>,
     /// For the change objects of a service.
-    #[serde(default)]
     pub service: Named<Named<Node>>,
     /// For the change objects of a cluster.
-    #[serde(default)]
     pub cluster: Named<Named<Node>>,
     /// For a host; its own `vars` win over these.
-    #[serde(default)]
     pub host: Named<Named<Node>>,
 }
 

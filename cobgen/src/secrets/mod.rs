@@ -104,10 +104,10 @@ impl Vault {
                     if read.len() < SHORTEST {
                         let what = format!("the secret `{}` has fewer than {SHORTEST} bytes", value.name);
                         let warning = Diagnostic::warning("short-secret", what).at(place.clone());
-                        found.push(warning.help(
-                            "COB can't recognise so short a secret in the output of actions: \
-                            make it longer",
-                        ));
+                        found
+                            .push(warning.help(
+                                "COB can't recognise so short a secret in the output of actions: make it longer",
+                            ));
                     }
                     let id = seal::id(site_key, &read);
                     ids.insert(*by_name, id);
@@ -155,10 +155,9 @@ impl Vault {
         if made {
             let what = format!("made a new site key, {}: ids of secrets are made with it", path.display());
             let note = Diagnostic::warning("new-site-key", what);
-            found.push(note.help(
-                "keep it with the publisher's key; with another site key every secret counts as \
-                changed",
-            ));
+            found.push(
+                note.help("keep it with the publisher's key; with another site key every secret counts as changed"),
+            );
         }
         Ok(self.loaded.get_or_init(|| key))
     }
@@ -223,10 +222,9 @@ fn seal_all(
         let keys = keys_of(value);
         if keys.is_empty() {
             let what = format!("host {host} needs secrets, but has no key for their encryption");
-            found.push(Diagnostic::error("secret-without-keys", what).at(place.clone()).help(
-                "add the `key` of the \
-                host",
-            ));
+            found.push(
+                Diagnostic::error("secret-without-keys", what).at(place.clone()).help("add the `key` of the host"),
+            );
             continue;
         }
         let mut sealed = BTreeMap::new();

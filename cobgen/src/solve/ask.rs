@@ -11,7 +11,7 @@ use super::barred::BarredTypes;
 use super::layout::LayoutNode;
 use super::{Barred, free_names};
 use crate::catalog::{Catalog, Request, Rule, Share, Types, Wanted};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, quoted};
 use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 use crate::model::{Mark, Marked};
@@ -272,8 +272,8 @@ fn nodes(
     }
     let what = format!(
         "the cluster `{cluster}` grows by {}, with known types, and by {}, with unknown types",
-        names(&typed),
-        names(&open)
+        quoted(&typed),
+        quoted(&open)
     );
     let help = "give the latter types in the section `hosts`, or add the former first";
     Err(Box::new(Diagnostic::error("open-types", what).at(report.place(count.mark)).help(help)))
@@ -291,11 +291,14 @@ fn suits(asked: &Request<'_>, name: &str, types: OwnTypes<'_>, report: &Report<'
             Some(own) if !allowed.is_empty() && !allowed.iter().any(|t| t.value == *own) => {
                 let allowed: Vec<&String> = allowed.iter().map(|t| &t.value).collect();
                 let what = format!("the host {name} has the {word} `{own}`, which its template is not compatible with");
-                (what, format!("nodes of it may be {}", names(&allowed)))
+                (what, format!("nodes of it may be {}", quoted(&allowed)))
             }
             None if may.len() > 1 => {
                 let what = format!("the host {name} does not say its {word}, and is a node by its number");
-                (what, format!("write it in the section `hosts`; it may be {}", names(&may.iter().collect::<Vec<_>>())))
+                (
+                    what,
+                    format!("write it in the section `hosts`; it may be {}", quoted(&may.iter().collect::<Vec<_>>())),
+                )
             }
             Some(_) | None => continue,
         };
@@ -306,16 +309,6 @@ fn suits(asked: &Request<'_>, name: &str, types: OwnTypes<'_>, report: &Report<'
         return Err(Box::new(fault.help(help)));
     }
     Ok(())
-}
-
-/// Some names, and the number of further names.
-fn names(all: &[&String]) -> String {
-    const SHOWN: usize = 12;
-    let mut names: Vec<String> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
-    if all.len() > SHOWN {
-        names.push(format!("{} more", all.len() - SHOWN));
-    }
-    names.join(", ")
 }
 
 fn existing(node: &LayoutNode) -> ExistingNode {
