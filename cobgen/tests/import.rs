@@ -93,5 +93,5 @@ fn what_models_refuse_is_told_when_it_is_imported() {
     ] {
         assert!(told.contains(file) && told.contains(what), "{what}: {told}");
     }
-    assert!(told.contains("it was taken over as it is") && !told.contains("good.json"), "{told}");
+    assert!(told.contains("the import keeps it unchanged") && !told.contains("good.json"), "{told}");
 }

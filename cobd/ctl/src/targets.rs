@@ -361,7 +361,7 @@ fn one_address(global: &Global) -> Result<(), Failure> {
     if global.host_keys.is_empty() || matches!(global.hosts.as_slice(), [HostArg::At(_, Endpoint::Tcp(_))]) {
         return Ok(());
     }
-    Err(Failure::usage("--host-key is for one --host tcp://IP:PORT")
+    Err(Failure::usage("--host-key needs a single --host tcp://IP:PORT")
         .hint("the keys of many hosts are looked up in the depot: --depot DIR"))
 }
 

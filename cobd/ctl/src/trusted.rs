@@ -82,7 +82,7 @@ impl TrustedDepot {
             return Err(refused(&format!("its format {} is newer than this program", manifest.format)));
         }
         if manifest.generation != generation {
-            return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
+            return Err(refused(&format!("its manifest belongs to generation {}", manifest.generation)));
         }
         Ok(manifest)
     }

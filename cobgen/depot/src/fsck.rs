@@ -84,11 +84,15 @@ impl Depot {
         if cobs != manifest.cobs {
             checking.fault(
                 at,
-                &format!("its bundles have {}, its manifest says {}", count(cobs, "change object"), manifest.cobs),
+                &format!(
+                    "its bundles have {}, but its manifest counts {}",
+                    count(cobs, "change object"),
+                    manifest.cobs
+                ),
             );
         }
         if manifest.parent >= number {
-            checking.fault(at, &format!("it names {} as the generation before it", manifest.parent));
+            checking.fault(at, &format!("its manifest names {} as the generation before", manifest.parent));
         }
         for way in &manifest.back {
             // A pruned generation can't be compared; hosts that still have it can roll back to it.

@@ -270,7 +270,10 @@ fn fits_together(publication: &Publication<'_>) -> Result<(), PublishError> {
         return Err(unfit(format!("its manifest has format {}, not {FORMAT}", manifest.format)));
     }
     if manifest.generation <= manifest.parent {
-        return Err(unfit(format!("its number is not above that of {}, after which it was made", manifest.parent)));
+        return Err(unfit(format!(
+            "its number must be higher than {}, the number of the generation before",
+            manifest.parent
+        )));
     }
     if !manifest.hosts.keys().eq(bundles.keys()) {
         return Err(unfit("its manifest and its bundles are not of the same hosts".to_owned()));

@@ -259,7 +259,7 @@ impl SwitchPlan {
         }
         let known = |at: &usize| *at < plan.transitions.len();
         if !plan.critical_path.iter().chain(plan.stages.iter().flatten()).all(known) {
-            return Err("its stages or its critical path name a transition that it does not have".to_owned());
+            return Err("its stages or its critical path name a transition that the plan does not contain".to_owned());
         }
         Ok(plan)
     }

@@ -288,7 +288,10 @@ fn states(kind: &KindName, mark: Mark, written: &[Marked<String>], report: &mut 
         let Some(state) = report.name(name, StateName::new) else { continue };
         if state == "unknown" {
             let fault = Diagnostic::error("reserved-state", "`unknown` is a state of every kind already");
-            report.push(name.mark, fault.help("leave it away; only a check leads out of it"));
+            report.push(
+                name.mark,
+                fault.help("remove it from the states: every kind has it, and only a check leads out of it"),
+            );
         } else if !seen.insert(state.clone()) {
             report.push(
                 name.mark,

@@ -150,7 +150,7 @@ fn times(text: &Marked<String>, report: &mut Report<'_>) -> Option<String> {
         Err(why) => why,
     };
     let fault = Diagnostic::error("bad-schedule", format!("the schedule {:?}: {why}", text.value))
-        .help("write five fields as cron reads them, in UTC: \"0 3 * * *\" is each day at 03:00, \"0 2 * * 6\" is each Saturday at 02:00");
+        .help("write the five fields of cron, in UTC: \"0 3 * * *\" is each day at 03:00, \"0 2 * * 6\" is each Saturday at 02:00");
     report.push(text.mark, fault);
     None
 }

@@ -174,7 +174,7 @@ impl Reader {
             let what = error.to_string();
             // All names have the same rules; only the word differs.
             let what = what.strip_prefix("host").map_or(what.clone(), |rest| format!("the name{rest}"));
-            let fault = Diagnostic::warning("bad-name", format!("{what}; it was taken over as it is"));
+            let fault = Diagnostic::warning("bad-name", format!("{what}; the import keeps it unchanged"));
             self.tell(fault.help("models refuse it: rename it here and in all references"), mark);
         }
     }
@@ -183,7 +183,8 @@ impl Reader {
     fn check_script(&mut self, script: &str, mark: Mark) {
         let file = script.split_whitespace().next().unwrap_or_default();
         if file.is_empty() || !Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
-            let what = format!("the script {script:?} is no file below the model's folder; it was taken over as it is");
+            let what =
+                format!("the script {script:?} is no file below the model's folder; the import keeps it unchanged");
             let fault = Diagnostic::warning("bad-file", what);
             self.tell(fault.help("models refuse it: put the file beside the model, and name it as ./x"), mark);
         }

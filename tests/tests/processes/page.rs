@@ -225,7 +225,7 @@ fn other_pages_and_other_users_get_nothing() {
 fn wrong_questions_and_orders_are_refused_with_the_reason() {
     let page = Page::open();
     for (path, status, part) in [
-        ("/api/ask/passwords", 404, "no such question"),
+        ("/api/ask/passwords", 404, "no question of this name"),
         ("/api/ask/plan", 400, "`generation` is missing"),
         ("/api/ask/explain?what=--help", 400, "not a host or a change object"),
         ("/api/cob?id=n1/none", 404, "no host"),

@@ -104,7 +104,7 @@ fn a_switch_waits_for_its_windows_and_an_operator_starts_or_drops_it() {
     cluster.until(PATIENCE, || cluster.is_converged(first), "the first generation stays");
     // The program leads stages and does not stay for days: it drops the orders.
     let (code, said) = ctl(&cluster, &["switch", &number, "--canary", "n1", "--wait", "60s"]);
-    assert!(code == 1 && said.contains("stages start within open windows alone"), "{code}: {said}");
+    assert!(code == 1 && said.contains("stages start only within open windows"), "{code}: {said}");
     assert!(["n1", "n2"].iter().all(|host| waits(&cluster, host).is_none()));
     // Another order waits, and the operator starts it.
     let (code, said) = ctl(&cluster, &["switch", &number]);

@@ -122,7 +122,7 @@ impl Role {
         if role == "ask" {
             return match rest {
                 [of] => Ok(Self::Ask(address(of)?)),
-                _ => Err(usage("`ask` takes one address".to_owned())),
+                _ => Err(usage("`ask` takes a single address".to_owned())),
             };
         }
         let option = |name: &str| {

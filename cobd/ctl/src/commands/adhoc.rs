@@ -314,7 +314,7 @@ async fn targets(context: &Context, args: &RunArgs) -> Result<Vec<Target>, Failu
         return Ok(all.clone());
     }
     let what = format!("on which hosts? There are {}", list(all.iter().map(Target::stand_in), 4));
-    Err(Failure::usage(what).hint("name them with --hosts web1,web2, or say --all"))
+    Err(Failure::usage(what).hint("name the hosts with --hosts web1,web2, or say --all"))
 }
 
 /// The hosts of the selection. Names need no depot; labels are in its newest manifest.

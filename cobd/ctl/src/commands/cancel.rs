@@ -45,7 +45,7 @@ fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
 
 pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> CommandResult {
     let order = order::CallOff { generation: context.generation(args.generation)?, who: None };
-    let words = ("discarded", "no such prepared generation");
+    let words = ("discarded", "the generation was not prepared");
     to_all(context, screen, &context.targets.all, &order, words).await
 }
 

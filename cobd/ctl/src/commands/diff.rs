@@ -86,7 +86,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
         return Ok(if is_same(&answer) { Exit::Yes } else { Exit::No });
     }
     if args.generation.is_some() {
-        return Err(Failure::usage("--generation needs one change object")
+        return Err(Failure::usage("--generation needs a single change object")
             .hint("`cobctl switch N --prepare` names the file trees in conflict"));
     }
     let only: Arc<[Which]> = args.only.as_slice().into();

@@ -179,8 +179,8 @@ fn other_machine(
 fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     if side.entry.address.is_none() {
         say(
-            "the model gives it no address, so no host has a link to it".to_owned(),
-            "add `address` to it in the model",
+            "the model gives this host no address, so no other host has a link to it".to_owned(),
+            "add `address` to the host in the model",
         );
     }
     if let Some(why) = gather::refusal(side.status) {
@@ -434,7 +434,9 @@ mod tests {
         finds("n2", "listens at tcp://127.0.0.1:7077", |_, _, other| {
             other.listen = Some("tcp://127.0.0.1:7077".to_owned());
         });
-        finds("n1", "gives it no address", |m, _, _| m.hosts.get_mut(&name("n1")).expect("there").address = None);
+        finds("n1", "gives this host no address", |m, _, _| {
+            m.hosts.get_mut(&name("n1")).expect("there").address = None
+        });
         finds("n1", "it has generation 6, but the depot's newest is 7", |_, one, _| {
             one.generation = Some(GenerationNumber(6));
         });

@@ -118,7 +118,8 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Com
         if let Some(wait) = &host.window_wait {
             screen.line(&window_wait(wait))?;
             let to = wait.to;
-            let hint = format!("`cobctl switch {to} --now` starts it at once; `cobctl cancel {to}` drops it");
+            let hint =
+                format!("`cobctl switch {to} --now` starts the switch at once; `cobctl cancel {to}` drops the order");
             screen.problem("hint", &hint);
         }
         for broken in &host.lapses {

@@ -358,7 +358,7 @@ fn advance(
     let mut at = reading.next;
     for entry in &page {
         if reading.target.name.as_ref().is_some_and(|name| *name != entry.host) {
-            return Err(wrong(format!("its history is that of {}", entry.host)));
+            return Err(wrong(format!("the answer is the history of {}", entry.host)));
         }
         if entry.seq < at {
             return Err(wrong(format!("entry {} was sent, but {at} or later was requested", entry.seq)));

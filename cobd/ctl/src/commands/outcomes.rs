@@ -57,7 +57,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
             new += usize::from(depot.add_outcome(&outcome)?);
         }
         screen.say(&match new {
-            0 => "the depot has it already".to_owned(),
+            0 => "the depot already has this outcome".to_owned(),
             1 => "recorded in the depot".to_owned(),
             _ => format!("recorded in the depot: {}", count(new, "switch")),
         });

@@ -19,7 +19,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArg
     match (&args.cob, args.run) {
         (Some(cob), _) => of_cob(context, screen, cob).await,
         (None, Some(run)) => super::adhoc::kept(context, screen, run).await,
-        (None, None) => Err(Failure::usage("whose output?").hint("name a change object, or --run NUMBER")),
+        (None, None) => {
+            Err(Failure::usage("the output of which change object or run?")
+                .hint("name a change object, or --run NUMBER"))
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -
     let (own, questions) = mpsc::channel(WAITING);
     let desk = Desk { door: door.clone(), feed: feed.clone(), worker: worker.clone(), own };
     screen.line(&door.address())?;
-    screen.say("The address contains a key: whoever has it can give orders as you. Ctrl-C ends the page.");
+    screen.say("The address contains a key: a person who knows the address can give orders in your name. Ctrl-C ends the page.");
     let _opened = if args.open { Some(open(&door, screen)?) } else { None };
     let mut ends = Ends::open()?;
     let mut page = Page::start(context, global.clone(), feed, worker);

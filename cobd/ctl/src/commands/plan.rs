@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         screen.problem(
             "note",
             &format!(
-                "only {} asked; the plan assumes the other hosts at generation {from}, in their desired states",
+                "asked only {}; the plan assumes that the other hosts are at generation {from}, in their desired states",
                 list(&asked, 6)
             ),
         );
@@ -69,7 +69,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         Err(NoOrder::Depot(error)) => Err(error.into()),
         Err(NoOrder::Circle(circle)) => {
             let what = format!("circular order of departures: {}", list(&circle, 10));
-            Err(Failure::refused(what).hint("remove these change objects from the model one after the other"))
+            Err(Failure::refused(what)
+                .hint("remove these change objects from the model separately, each in its own generation"))
         }
     }
 }
@@ -155,7 +156,10 @@ fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) 
     }
     let others = names(&|h| h.reachable && h.generation.is_some_and(|g| g != from));
     if !others.is_empty() {
-        let what = format!("not at generation {from}: {}; the plan assumes that all hosts are", list(&others, 6));
+        let what = format!(
+            "not at generation {from}: {}; the plan assumes that all hosts are at this generation",
+            list(&others, 6)
+        );
         screen.problem("warning", &what);
     }
     let moving = names(&|h| h.reachable && (h.goal().is_some() || !h.converged) && h.generation.is_some());

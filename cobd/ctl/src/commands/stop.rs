@@ -109,7 +109,7 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
         return plan::of_order(context, screen, &now, &generation, &way(&all, &meant, op)).await;
     }
     if meant.is_empty() && unanswered.is_empty() && !context.json {
-        screen.line(&format!("no change objects to be {}: no stop order applies", op.done()))?;
+        screen.line(&format!("no change object to be {}: no order has stopped these change objects", op.done()))?;
         return Ok(Exit::Yes);
     }
     say_along(context, screen, &meant, op)?;
@@ -271,7 +271,7 @@ fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> R
         let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
         let named = missing.iter().map(|cob| cob.as_str()).collect::<Vec<_>>().join(" ");
         let needs = list(&missing, 6);
-        return Err(Failure::refused(format!("start refused: it needs {needs}, and {first} is {by}"))
+        return Err(Failure::refused(format!("start refused: the named objects need {needs}, and {first} is {by}"))
             .hint(format!("start these, too: `cobctl start {named} …`")));
     }
     Ok(meant)

@@ -139,7 +139,7 @@ fn refusal(status: StatusCode, error: &str, hint: &str) -> Response {
 }
 
 async fn unknown() -> Response {
-    refusal(StatusCode::NOT_FOUND, "there is nothing at this path", "")
+    refusal(StatusCode::NOT_FOUND, "the page has no file at this path", "")
 }
 
 async fn stream(State(desk): State<Desk>) -> Response {
@@ -152,7 +152,7 @@ async fn stream(State(desk): State<Desk>) -> Response {
 
 async fn ask(State(desk): State<Desk>, Path(name): Path<String>, Query(values): Query<Values>) -> Response {
     match question(&name, &values) {
-        None => refusal(StatusCode::NOT_FOUND, "there is no such question", ""),
+        None => refusal(StatusCode::NOT_FOUND, "the page has no question of this name", ""),
         Some(Err(fault)) => refusal(StatusCode::BAD_REQUEST, &fault, ""),
         Some(Ok(line)) => match desk.worker.ask(line).await {
             Some(answer) => Json(answer).into_response(),

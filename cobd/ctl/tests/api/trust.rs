@@ -223,7 +223,7 @@ async fn an_address_is_spoken_with_only_if_it_can_prove_itself() {
     let ran = with(&[]).await;
     assert!(ran.code == 3 && ran.out.contains("closed the connection or is not a daemon"), "{ran:?}");
     let ran = with(&["--host", "tcp://127.0.0.1:9", "--host-key", &good]).await;
-    assert!(ran.code == 2 && ran.err.contains("--host-key is for one --host"), "{ran:?}");
+    assert!(ran.code == 2 && ran.err.contains("--host-key needs a single --host"), "{ran:?}");
     let ran = cobctl(&["--host", "tcp://10.0.0.1:7077", "status"]).await;
     assert!(ran.code == 2 && ran.err.contains("its key is not known"), "{ran:?}");
     let ran = cobctl(&["--depot", text(&depot), "--host", "tcp://127.0.0.1:9", "status"]).await;

@@ -129,7 +129,7 @@ impl Object {
             }
             self.header.extend_from_slice(header);
             let Some(after) = after else { return Ok(()) };
-            self.len = Some(length(&self.header).ok_or("its header is not that of an object")?);
+            self.len = Some(length(&self.header).ok_or("its header is not the header of a git object")?);
             rest = after;
         }
         self.got += rest.len() as u64;
@@ -137,7 +137,7 @@ impl Object {
             Some(len) if len > MAX_OBJECT as u64 => {
                 Err(format!("it is {len} bytes long; at most {MAX_OBJECT} are read"))
             }
-            Some(len) if self.got > len => Err(format!("it is longer than the {len} bytes that it says")),
+            Some(len) if self.got > len => Err(format!("it is longer than the {len} bytes in its header")),
             Some(_) | None => Ok(()),
         }
     }
@@ -149,7 +149,11 @@ impl Object {
             None => return Err("its header does not end".to_owned()),
         }
         let hash: String = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        if hash == name { Ok(()) } else { Err(format!("its bytes have the hash {hash}, not that of its name")) }
+        if hash == name {
+            Ok(())
+        } else {
+            Err(format!("its bytes have the hash {hash}, but its name says another hash"))
+        }
     }
 }
 

@@ -49,7 +49,7 @@ fn a_loose_object_is_what_its_name_says() {
         said_of(&file[..len], &name).expect_err("cut off");
     }
     says(&[&file[..], b"x"].concat(), object, "after its end");
-    says(&file, b"blob 5\0other", "not that of its name");
+    says(&file, b"blob 5\0other", "but its name says another hash");
     for (object, words) in [
         (&b"blob 4\0hello"[..], "longer than the 4 bytes"),
         (b"blob 6\0hello", "is 5 bytes long and says 6"),

@@ -192,7 +192,7 @@ impl Report {
     pub(super) fn absent(&mut self, screen: &mut Screen, target: &Target, then: Then, error: &AskError) {
         let name = target.stand_in();
         let then = match then {
-            Then::Leaves => "; it departs with this generation, and its services run until it receives the order",
+            Then::Leaves => "; the host departs with this generation, and its services run until it receives the order",
             Then::Follows => "; the other hosts continue; it will follow when its daemon is back",
             Then::CalledOff => "",
         };

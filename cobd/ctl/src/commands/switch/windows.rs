@@ -37,10 +37,13 @@ pub(super) fn ended(
         screen.json(report)?;
     } else {
         let hosts = list(report.window_waits.keys(), 6);
-        screen.line(&format!("generation {}: the order is taken on {hosts}", first.to))?;
+        screen.line(&format!("generation {}: the order was accepted on {hosts}", first.to))?;
         lines.iter().try_for_each(|line| screen.line(line))?;
         let to = first.to;
-        screen.problem("hint", &format!("`cobctl switch {to} --now` starts it at once; `cobctl cancel {to}` drops it"));
+        screen.problem(
+            "hint",
+            &format!("`cobctl switch {to} --now` starts the switch at once; `cobctl cancel {to}` drops the order"),
+        );
     }
     // Without a wait the order is all that was asked for.
     Ok(Some(if deadline.is_some() { Exit::No } else { report.exit() }))
@@ -49,14 +52,11 @@ pub(super) fn ended(
 /// A switch that requires all hosts does not wait: when the windows open, no program compares the hosts with the generation.
 pub(super) fn not_all(waits: &Waits) -> String {
     let first = waits.values().next().map(window_wait).unwrap_or_default();
-    format!("{first}; --require-all works within open windows, or with --now; the waiting order is dropped")
+    format!("{first}; --require-all needs open windows, or --now; the waiting order was dropped")
 }
 
 /// A stage that has to wait is not begun: the program, which leads the stages, does not stay for days.
 pub(super) fn no_stage(waits: &Waits) -> Option<String> {
     let first = waits.values().next()?;
-    Some(format!(
-        "{}; stages start within open windows alone: give the same order again then, or with --now",
-        window_wait(first)
-    ))
+    Some(format!("{}; stages start only within open windows: repeat the order then, or with --now", window_wait(first)))
 }
