@@ -20,28 +20,28 @@ use crate::targets::Target;
 const AT_ONCE: usize = 64;
 
 /// Asks every target the same question; the answers have the order of the targets.
-pub async fn each<I, T, F, Fut>(targets: &[I], ask: F) -> Vec<(I, T)>
+pub async fn each<I, T, F, Fut>(client: &Client, targets: &[I], ask: F) -> Vec<(I, T)>
 where
     I: Clone + Send + 'static,
     T: Send + 'static,
-    F: Fn(I) -> Fut,
+    F: Fn(Client, I) -> Fut,
     Fut: Future<Output = T> + Send + 'static,
 {
-    each_of(AT_ONCE, targets, ask).await
+    each_of(client, AT_ONCE, targets, ask).await
 }
 
 /// The same, with this many targets at the same time.
-pub async fn each_of<I, T, F, Fut>(at_once: usize, targets: &[I], ask: F) -> Vec<(I, T)>
+pub async fn each_of<I, T, F, Fut>(client: &Client, at_once: usize, targets: &[I], ask: F) -> Vec<(I, T)>
 where
     I: Clone + Send + 'static,
     T: Send + 'static,
-    F: Fn(I) -> Fut,
+    F: Fn(Client, I) -> Fut,
     Fut: Future<Output = T> + Send + 'static,
 {
     let places = Arc::new(Semaphore::new(at_once));
     let mut asked = JoinSet::new();
     for (at, target) in targets.iter().enumerate() {
-        let (places, target, asking) = (Arc::clone(&places), target.clone(), ask(target.clone()));
+        let (places, target, asking) = (Arc::clone(&places), target.clone(), ask(client.clone(), target.clone()));
         asked.spawn(async move {
             let _place = places.acquire().await;
             (at, target, asking.await)
@@ -65,12 +65,8 @@ pub async fn cluster(client: &Client, targets: &[Target]) -> ClusterStatus {
 
 /// The status of every target, by name.
 pub async fn cluster_of(client: &Client, targets: &[Target], of: StatusOf) -> ClusterStatus {
-    let answers = each(targets, |target| {
-        let client = client.clone();
-        async move { status(&client, &target, of).await }
-    })
-    .await;
-    picture(answers.into_iter().map(|(_, status)| status))
+    let answers = each(client, targets, |client, target| async move { status(&client, &target, of).await });
+    picture(answers.await.into_iter().map(|(_, status)| status))
 }
 
 /// The status of a target, or a status that contains the error. Daemons of the previous version report all change

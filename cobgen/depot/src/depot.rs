@@ -181,11 +181,7 @@ impl Depot {
             }
             Err(error) => return Err(failed()(error)),
         };
-        let id = reference.target().ok_or_else(|| DepotError::Damaged {
-            generation: number,
-            what: "the ref".to_owned(),
-            why: "it names no commit".to_owned(),
-        })?;
+        let id = reference.target().ok_or_else(|| DepotError::damaged(number, "the ref", "it names no commit"))?;
         self.integrity.check_object(number, "the commit", id)?;
         self.repo.find_commit(id).map_err(|error| DepotError::object(number, "the commit", error))
     }

@@ -264,14 +264,17 @@ impl DepotError {
 
     /// The reason why an object can't be read: it is missing, not readable for this user, or damaged.
     pub(crate) fn object(generation: GenerationNumber, what: &str, error: git2::Error) -> Self {
-        let what = what.to_owned();
         if error.code() == git2::ErrorCode::NotFound {
-            Self::Incomplete { generation, what }
+            Self::Incomplete { generation, what: what.to_owned() }
         } else if error.class() == git2::ErrorClass::Os {
             Self::Git { what: format!("can't read {what} of generation {generation}"), source: error }
         } else {
-            Self::Damaged { generation, what, why: error.message().to_owned() }
+            Self::damaged(generation, what, error.message())
         }
+    }
+
+    pub(crate) fn damaged(generation: GenerationNumber, what: &str, why: impl Into<String>) -> Self {
+        Self::Damaged { generation, what: what.to_owned(), why: why.into() }
     }
 
     pub(crate) fn damaged_file(path: &Path, why: impl Into<String>) -> Self {

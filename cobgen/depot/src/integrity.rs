@@ -94,8 +94,7 @@ impl Integrity {
         self.check_packs()?;
         match self.check_loose(id) {
             Err(DepotError::DamagedFile { path, why }) => {
-                let why = format!("{}: {why}", path.display());
-                Err(DepotError::Damaged { generation, what: what.to_owned(), why })
+                Err(DepotError::damaged(generation, what, format!("{}: {why}", path.display())))
             }
             checked => checked,
         }

@@ -74,11 +74,8 @@ impl Depot {
 
     fn read_pin(&self, number: GenerationNumber) -> Result<Pin, DepotError> {
         let bytes = named_blob(self, number, &ref_of(number), "the pin", MAX_PIN)?;
-        serde_json::from_slice(&bytes).map_err(|error| DepotError::Damaged {
-            generation: number,
-            what: "the pin".to_owned(),
-            why: cob_types::words::form(&error),
-        })
+        serde_json::from_slice(&bytes)
+            .map_err(|error| DepotError::damaged(number, "the pin", cob_types::words::form(&error)))
     }
 }
 

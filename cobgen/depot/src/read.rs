@@ -218,7 +218,7 @@ impl<'d> View<'d> {
     }
 
     fn damaged(&self, what: &str, why: &str) -> DepotError {
-        DepotError::Damaged { generation: self.number, what: what.to_owned(), why: why.to_owned() }
+        DepotError::damaged(self.number, what, why)
     }
 
     fn entry(&self, tree: &Tree<'_>, name: &str) -> Result<Oid, DepotError> {
@@ -312,8 +312,7 @@ impl Found<'_> {
         let what = what_of(self.host);
         let bytes = blob(depot, self.number, self.id, &what, MAX_BUNDLE)?;
         if canonical::blob_hash(&bytes) != self.hash {
-            let why = "it has another hash than the manifest says".to_owned();
-            return Err(DepotError::Damaged { generation: self.number, what, why });
+            return Err(DepotError::damaged(self.number, &what, "it has another hash than the manifest says"));
         }
         Ok(bytes)
     }
@@ -335,7 +334,7 @@ pub(crate) fn named_blob(
     what: &str,
     max: usize,
 ) -> Result<Vec<u8>, DepotError> {
-    let damaged = |why: &str| DepotError::Damaged { generation: number, what: what.to_owned(), why: why.to_owned() };
+    let damaged = |why: &str| DepotError::damaged(number, what, why);
     let id = match depot.repo.find_reference(name) {
         Ok(reference) => reference.target().ok_or_else(|| damaged("it names no object"))?,
         Err(error) if error.code() == ErrorCode::NotFound => return Err(damaged("its ref can't be read")),
@@ -370,8 +369,7 @@ pub(crate) fn check_length(
     depot.integrity.check_object(number, what, id)?;
     let (len, kind) = depot.repo.odb().and_then(|odb| odb.read_header(id)).map_err(failed)?;
     if kind != expected {
-        let why = format!("it is a {kind}, not a {expected}");
-        return Err(DepotError::Damaged { generation: number, what: what.to_owned(), why });
+        return Err(DepotError::damaged(number, what, format!("it is a {kind}, not a {expected}")));
     }
     if len > max {
         return Err(DepotError::TooLarge { generation: number, what: what.to_owned(), len, max });
@@ -389,7 +387,7 @@ fn decode_manifest(number: GenerationNumber, bytes: &[u8]) -> Result<Manifest, D
     let manifest: Manifest = understood(number, "the manifest", bytes, decoded, |manifest: &Manifest| manifest.format)?;
     if manifest.generation != number {
         let why = format!("it is the manifest of generation {}", manifest.generation);
-        return Err(DepotError::Damaged { generation: number, what: "the manifest".to_owned(), why });
+        return Err(DepotError::damaged(number, "the manifest", why));
     }
     Ok(manifest)
 }
@@ -403,7 +401,7 @@ fn decode_bundle(
 ) -> Result<Bundle, DepotError> {
     let what = what_of(host);
     let bundle = understood(number, &what, bytes, Bundle::read(bytes, known), |bundle| bundle.format)?;
-    let damaged = |why: String| DepotError::Damaged { generation: number, what: what.clone(), why };
+    let damaged = |why: String| DepotError::damaged(number, &what, why);
     if bundle.host != *host {
         return Err(damaged(format!("it is the bundle of {}", bundle.host)));
     }
@@ -423,11 +421,7 @@ fn understood<T>(
     struct FormatOnly {
         format: u32,
     }
-    let damaged = |error: codec::CodecError| DepotError::Damaged {
-        generation: number,
-        what: what.to_owned(),
-        why: error.to_string(),
-    };
+    let damaged = |error: codec::CodecError| DepotError::damaged(number, what, error.to_string());
     // A decoded value contains the format, so the bytes are not scanned twice.
     let found = match &decoded {
         Ok(value) => format(value),

@@ -86,7 +86,7 @@ impl Depot {
 
     fn read_signature(&self, number: GenerationNumber, name: &str, key: &str) -> Result<Written, DepotError> {
         let what = format!("the signature {name}");
-        let damaged = |why: &str| DepotError::Damaged { generation: number, what: what.clone(), why: why.to_owned() };
+        let damaged = |why: &str| DepotError::damaged(number, &what, why);
         let bytes = named_blob(self, number, name, &what, MAX_SIGNATURE)?;
         let written: Written = serde_json::from_slice(&bytes).map_err(|e| damaged(&cob_types::words::form(e)))?;
         if digits(&written.signed.key.0) != key {

@@ -367,14 +367,16 @@ impl Template {
     }
 
     fn check_bounds(&self, name: &str, report: &mut Report<'_>) {
+        let mut refuse = |what: String, min: Mark, max: Mark| {
+            let fault = Diagnostic::error("bad-bounds", what).note(Some(report.place(min)), "the minimum is here");
+            report.push(max, fault.help("no layout fulfils both limits; change the minimum or the maximum"));
+        };
         let mut least = |what: &str, min: Option<&Marked<u32>>, max: Option<&Marked<u32>>| {
             if let (Some(min), Some(max)) = (min, max)
                 && min.value > max.value
             {
                 let what = format!("{what}: the minimum {} is greater than the maximum {}", min.value, max.value);
-                let fault =
-                    Diagnostic::error("bad-bounds", what).note(Some(report.place(min.mark)), "the minimum is here");
-                report.push(max.mark, fault.help("no layout fulfils both limits; change the minimum or the maximum"));
+                refuse(what, min.mark, max.mark);
             }
         };
         least(&format!("the size of `{name}`"), self.min.as_ref(), self.max.as_ref());
@@ -386,9 +388,7 @@ impl Template {
                 && least.value.is_more_than(most.value)
             {
                 let what = format!("the share of `{service}`: the minimum is greater than the maximum");
-                let fault =
-                    Diagnostic::error("bad-bounds", what).note(Some(report.place(least.mark)), "the minimum is here");
-                report.push(most.mark, fault.help("no layout fulfils both limits; change the minimum or the maximum"));
+                refuse(what, least.mark, most.mark);
             }
         }
     }

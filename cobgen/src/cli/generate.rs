@@ -200,7 +200,7 @@ fn warn_of_publishers(args: &GenerateArgs, published: &Published, terminal: &mut
     }
     let believed: Vec<PublicKey> = trust.keys().iter().copied().collect();
     let ask = format!(
-        "hosts that enrol in this depot require signatures of {} of these publishers: {} ({file})",
+        "hosts that enrol in this depot require signatures from {} of these publishers: {} ({file})",
         trust.threshold(),
         names(&believed)
     );

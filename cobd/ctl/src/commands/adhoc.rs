@@ -432,9 +432,8 @@ impl Heard {
 
 /// Shows the output of a command that hosts have kept.
 pub(super) async fn kept(context: &Context, screen: &mut Screen, run: RunId) -> CommandResult {
-    let answers = gather::each(&context.targets.all, |target| {
-        let client = context.client.clone();
-        async move { client.get::<StoredRun>(&target.endpoint, &format!("/v1/run/{run}")).await }
+    let answers = gather::each(&context.client, &context.targets.all, |client, target| async move {
+        client.get::<StoredRun>(&target.endpoint, &format!("/v1/run/{run}")).await
     });
     let (mut kept, mut exits, mut refusal) = (Vec::new(), Vec::new(), None);
     for (target, answer) in answers.await {

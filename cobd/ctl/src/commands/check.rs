@@ -63,8 +63,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs
     let targets = context.only(&hosts).await?;
     let wanted = Arc::new(wanted(&args.only));
     let (until, progress) = (Instant::now() + args.wait, Arc::<Progress>::default());
-    let rounds = each(&targets, |target| {
-        let (client, wanted, progress) = (context.client.clone(), Arc::clone(&wanted), Arc::clone(&progress));
+    let rounds = each(&context.client, &targets, |client, target| {
+        let (wanted, progress) = (Arc::clone(&wanted), Arc::clone(&progress));
         async move { round(&client, &target, &wanted, until, &progress).await }
     });
     let answers = with_progress(screen, rounds, &progress).await;

@@ -12,7 +12,7 @@ use super::Context;
 use super::files::{ask, shown};
 use super::near::near;
 use crate::args::{DiffArgs, Which};
-use crate::client::AskError;
+use crate::client::{AskError, Client};
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{each, each_of, status};
 use crate::identity;
@@ -91,9 +91,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
     }
     let only: Arc<[Which]> = args.only.as_slice().into();
     let targets = targets(context, &only).await?;
-    let answers = each(&targets, |target| {
-        let (context, only) = (context.clone(), Arc::clone(&only));
-        async move { of_host(&context, &target, &only).await }
+    let answers = each(&context.client, &targets, |client, target| {
+        let only = Arc::clone(&only);
+        async move { of_host(&client, &target, &only).await }
     })
     .await;
     let told = DiffJson { hosts: answers.into_iter().map(|(_, of)| of).collect() };
@@ -122,9 +122,8 @@ async fn targets(context: &Context, only: &[Which]) -> Result<Vec<Target>, Failu
 }
 
 /// The file trees of a host, each compared now.
-async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
-    let HostStatus { name, reachable, error, generation, cobs, .. } =
-        status(&context.client, target, StatusOf::All).await;
+async fn of_host(client: &Client, target: &Target, only: &[Which]) -> OfHost {
+    let HostStatus { name, reachable, error, generation, cobs, .. } = status(client, target, StatusOf::All).await;
     let wanted = |cob: &CobId| only.is_empty() || only.iter().any(|which| which.covers(cob));
     let missing = only.iter().filter_map(|which| match which {
         Which::Cob(cob) if reachable && cob.host() == name => match cobs.iter().find(|c| c.id == *cob) {
@@ -136,8 +135,8 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
     });
     let unknown = missing.map(|(cob, why)| Unknown { cob: cob.clone(), why }).collect();
     let trees: Vec<CobId> = cobs.into_iter().filter(|c| c.kind == KIND && wanted(&c.id)).map(|c| c.id).collect();
-    let answers = each_of(AT_ONCE, &trees, |cob| {
-        let (client, target) = (context.client.clone(), target.clone());
+    let answers = each_of(client, AT_ONCE, &trees, |client, cob| {
+        let target = target.clone();
         async move { client.get::<FilesAnswer>(&target.endpoint, &format!("/v1/files/diff/{cob}")).await }
     })
     .await;

@@ -222,9 +222,7 @@ impl Course<'_> {
     }
 
     async fn order(&self, context: &Context, targets: &[Target]) -> Vec<(Target, Result<Done, AskError>)> {
-        let client = context.client.clone();
-        let told = gather::each(targets, |target| {
-            let client = client.clone();
+        let told = gather::each(&context.client, targets, |client, target| {
             let cobs = self.cobs.get(&target.stand_in()).into_iter().flatten();
             let ones: Vec<order::StopOne> = cobs.map(|cob| order::StopOne { cob: cob.clone(), with: None }).collect();
             async move {
@@ -259,10 +257,8 @@ impl Course<'_> {
         targets: &[Target],
         done: &mut [Drained],
     ) -> std::io::Result<()> {
-        let client = context.client.clone();
-        let told = gather::each(targets, |target| {
-            let client = client.clone();
-            async move { client.order(&target.endpoint, &order::Reboot { who: None }).await }
+        let told = gather::each(&context.client, targets, |client, target| async move {
+            client.order(&target.endpoint, &order::Reboot { who: None }).await
         });
         for ((_, answer), host) in told.await.into_iter().zip(done) {
             match answer {

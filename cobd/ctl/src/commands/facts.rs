@@ -27,14 +27,10 @@ struct Section {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs) -> CommandResult {
     let targets = context.only(&args.only).await?;
-    let answers = each(&targets, |target| {
-        let client = context.client.clone();
-        async move { ask(&client, &target).await }
-    })
-    .await;
+    let answers = each(&context.client, &targets, |client, target| async move { ask(&client, &target).await });
     let mut section = Section::default();
     let mut silent = 0;
-    for (target, answer) in answers {
+    for (target, answer) in answers.await {
         let kept = answer.and_then(|of| match section.facts.insert(of.host.clone(), of.facts) {
             Some(_) => Err(format!("two daemons answer as {}", of.host)),
             None => Ok(()),

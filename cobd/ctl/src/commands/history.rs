@@ -340,9 +340,8 @@ async fn pages(
         (at, limit, reading.target.endpoint.clone(), path)
     };
     let asked: Vec<_> = wanted.iter().map(|at| ask(*at)).collect();
-    let answers = gather::each(&asked, |(_, _, endpoint, path)| {
-        let client = client.clone();
-        async move { client.lines::<HistoryEntry>(&endpoint, &path).await }
+    let answers = gather::each(client, &asked, |client, (_, _, endpoint, path)| async move {
+        client.lines::<HistoryEntry>(&endpoint, &path).await
     });
     answers.await.into_iter().map(|((at, limit, _, _), page)| (at, limit, page)).collect()
 }

@@ -40,11 +40,8 @@ pub(super) async fn find_in(
 
 /// The status of each host, or the error.
 pub(super) async fn ask(context: &Context, named: &[Target], of: StatusOf) -> Vec<(Target, HostStatus)> {
-    let answers = gather::each(named, |target| {
-        let client = context.client.at_most(PATIENCE);
-        async move { gather::status(&client, &target, of).await }
-    });
-    answers.await
+    let client = context.client.at_most(PATIENCE);
+    gather::each(&client, named, |client, target| async move { gather::status(&client, &target, of).await }).await
 }
 
 /// The present and previous generations of a host: their hosts may be about to depart, or have departed.

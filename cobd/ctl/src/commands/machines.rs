@@ -241,20 +241,14 @@ fn tell_progress(screen: &mut Screen, hosts: &[HostAt], doing: &[Option<&'static
 
 /// A host's result in a line.
 pub(super) fn line(screen: &Screen, result: &HostResult) -> String {
-    let (mark, paint) = match result.outcome {
-        Outcome::Changed | Outcome::Unchanged => (Mark::Good, Paint::Good),
-        Outcome::Failed => (Mark::Bad, Paint::Bad),
-        Outcome::Unreachable => (Mark::Unknown, Paint::Bad),
-        Outcome::Untouched => (Mark::Busy, Paint::Busy),
+    let (mark, paint, word) = match result.outcome {
+        Outcome::Changed => (Mark::Good, Paint::Good, result.did.join(", ")),
+        Outcome::Unchanged => (Mark::Good, Paint::Good, "unchanged".to_owned()),
+        Outcome::Failed => (Mark::Bad, Paint::Bad, "failed".to_owned()),
+        Outcome::Unreachable => (Mark::Unknown, Paint::Bad, "unreachable".to_owned()),
+        Outcome::Untouched => (Mark::Busy, Paint::Busy, "untouched".to_owned()),
     };
-    let mut words: Vec<String> = Vec::new();
-    match result.outcome {
-        Outcome::Changed => words.push(result.did.join(", ")),
-        Outcome::Unchanged => words.push("unchanged".to_owned()),
-        Outcome::Failed => words.push("failed".to_owned()),
-        Outcome::Unreachable => words.push("unreachable".to_owned()),
-        Outcome::Untouched => words.push("untouched".to_owned()),
-    }
+    let mut words = vec![word];
     words.extend(result.error.clone());
     if result.error.is_some() && !result.did.is_empty() {
         words.push(format!("done before: {}", result.did.join(", ")));
@@ -274,15 +268,8 @@ pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) 
     } else {
         let mut words =
             vec![format!("{} changed", of(Outcome::Changed)), format!("{} unchanged", of(Outcome::Unchanged))];
-        if failed > 0 {
-            words.push(format!("{failed} failed"));
-        }
-        if unreachable > 0 {
-            words.push(format!("{unreachable} unreachable"));
-        }
-        if of(Outcome::Untouched) > 0 {
-            words.push(format!("{} untouched", of(Outcome::Untouched)));
-        }
+        let rest = [(failed, "failed"), (unreachable, "unreachable"), (of(Outcome::Untouched), "untouched")];
+        words.extend(rest.iter().filter(|(n, _)| *n > 0).map(|(n, outcome)| format!("{n} {outcome}")));
         screen.say(&format!("{}: {}", count(results.len() as u64, "host"), words.join(", ")));
         let mut hints: Vec<&str> = Vec::new();
         for hint in results.iter().map(|r| r.hint.as_str()).filter(|hint| !hint.is_empty()) {

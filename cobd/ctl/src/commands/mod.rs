@@ -261,9 +261,8 @@ impl Context {
         let (mut named, unnamed): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| t.name.is_some());
         named.retain(|t| t.name.as_ref().is_some_and(|name| hosts.contains(name)));
         let mut met = Met { named, others: Vec::new(), silent: Vec::new() };
-        let answers = crate::gather::each(&unnamed, |target| {
-            let client = self.client.clone();
-            async move { crate::gather::ask(&client, &target, StatusOf::Restless).await }
+        let answers = crate::gather::each(&self.client, &unnamed, |client, target| async move {
+            crate::gather::ask(&client, &target, StatusOf::Restless).await
         });
         for (target, answer) in answers.await {
             match answer {

@@ -272,8 +272,8 @@ async fn give<O: Order>(
 ) -> Result<Vec<Answered>, Failure> {
     let (tell, mut heard) = mpsc::channel(targets.len().max(1));
     let places: Vec<(usize, Target)> = targets.iter().cloned().enumerate().collect();
-    let asked = gather::each(&places, |(at, target)| {
-        let (client, order, tell) = (client.clone(), order.clone(), tell.clone());
+    let asked = gather::each(client, &places, |client, (at, target)| {
+        let (order, tell) = (order.clone(), tell.clone());
         async move {
             let answer = client.order(&target.endpoint, &order).await;
             // Without a receiver the answer is no longer needed.

@@ -110,23 +110,20 @@ async fn parts(
     targets: &[Target],
     only: Option<GenerationNumber>,
 ) -> (Parts, BTreeSet<HostName>) {
-    let answers = gather::each(targets, |target| {
-        let client = context.client.clone();
-        async move {
-            // A host that does not report its time counts as having the common time.
-            let offset = gather::ask(&client, &target, StatusOf::Restless).await.ok().and_then(|h| h.clock_offset_ms);
-            let history = match only {
-                Some(generation) => match told(&client, &target, generation).await?.filter(is_whole) {
-                    Some(OutcomeOf { host, outcome }) => {
-                        return Ok((whose(&target, [&host].into_iter())?, vec![outcome], offset));
-                    }
-                    None => since_go(&client, &target, generation).await?,
-                },
-                None => history(&client, &target).await?,
-            };
-            let host = whose(&target, history.iter().map(|entry| &entry.host))?;
-            Ok::<_, AskError>((host, of_host(&history), offset))
-        }
+    let answers = gather::each(&context.client, targets, |client, target| async move {
+        // A host that does not report its time counts as having the common time.
+        let offset = gather::ask(&client, &target, StatusOf::Restless).await.ok().and_then(|h| h.clock_offset_ms);
+        let history = match only {
+            Some(generation) => match told(&client, &target, generation).await?.filter(is_whole) {
+                Some(OutcomeOf { host, outcome }) => {
+                    return Ok((whose(&target, [&host].into_iter())?, vec![outcome], offset));
+                }
+                None => since_go(&client, &target, generation).await?,
+            },
+            None => history(&client, &target).await?,
+        };
+        let host = whose(&target, history.iter().map(|entry| &entry.host))?;
+        Ok::<_, AskError>((host, of_host(&history), offset))
     })
     .await;
     let (mut hosts, mut silent, mut offsets) = (Parts::new(), BTreeSet::new(), BTreeMap::new());

@@ -242,12 +242,12 @@ async fn order(
     targets: &BTreeMap<HostName, Target>,
     cobs: &[CobId],
 ) -> Vec<RetryResult> {
-    let client = context.client.clone();
+    let client = &context.client;
     let of_host = |host: &HostName| cobs.iter().filter(|cob| cob.host_str() == host.as_str()).cloned().collect();
     let hosts: Vec<(Target, Vec<CobId>)> = targets.iter().map(|(host, t)| (t.clone(), of_host(host))).collect();
     let silent: Arc<Mutex<BTreeSet<HostName>>> = Arc::new(Mutex::new(targets.keys().cloned().collect()));
-    let asked = gather::each(&hosts, |(target, cobs)| {
-        let (client, silent) = (client.clone(), Arc::clone(&silent));
+    let asked = gather::each(client, &hosts, |client, (target, cobs)| {
+        let silent = Arc::clone(&silent);
         async move {
             let mut told = Vec::new();
             for cob in cobs {
@@ -263,7 +263,7 @@ async fn order(
         Ok(told) => told,
         Err(_) => {
             let silent = silent.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            say_waits(screen, &client, &silent.iter().collect::<Vec<_>>());
+            say_waits(screen, client, &silent.iter().collect::<Vec<_>>());
             asked.await
         }
     };

@@ -187,14 +187,10 @@ async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> 
             Err(error) => hosts.push(Answer::unreached(host, error.in_a_line(), error.hints().join("; "))),
         }
     }
-    let client = context.client.clone();
-    let asked = gather::each(&parts, |(target, cobs)| {
-        let client = client.clone();
-        async move {
-            let order = order::Stop { cobs, restart: op == Operation::Restart, until_boot: false, who: None };
-            let answer = tell(&client, &target, op, order).await;
-            Answer::new(&target, answer)
-        }
+    let asked = gather::each(&context.client, &parts, |client, (target, cobs)| async move {
+        let order = order::Stop { cobs, restart: op == Operation::Restart, until_boot: false, who: None };
+        let answer = tell(&client, &target, op, order).await;
+        Answer::new(&target, answer)
     });
     hosts.extend(asked.await.into_iter().map(|(_, answer)| answer));
     hosts.sort_by(|a, b| a.name.cmp(&b.name));

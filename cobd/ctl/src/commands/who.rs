@@ -59,9 +59,8 @@ pub(super) fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Comma
 }
 
 pub(super) async fn whoami(context: &Context, screen: &mut Screen) -> CommandResult {
-    let answers = gather::each(&context.targets.all, |target| {
-        let client = context.client.clone();
-        async move { client.get::<Whoami>(&target.endpoint, "/v1/whoami").await }
+    let answers = gather::each(&context.client, &context.targets.all, |client, target| async move {
+        client.get::<Whoami>(&target.endpoint, "/v1/whoami").await
     })
     .await;
     let exit = Exit::of_all(answers.iter().map(|(_, answer)| Exit::of(answer)));

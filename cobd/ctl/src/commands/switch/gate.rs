@@ -96,8 +96,8 @@ impl Run<'_> {
         hosts: &[Target],
         path: impl Fn(&Target) -> String,
     ) -> Vec<(Target, Result<Vec<HistoryEntry>, String>)> {
-        gather::each(hosts, |target| {
-            let (client, path) = (self.context.client.clone(), path(&target));
+        gather::each(&self.context.client, hosts, |client, target| {
+            let path = path(&target);
             async move {
                 let told = client.lines(&target.endpoint, &path).await;
                 told.map_err(|e| format!("the history of {} can't be read: {}", target.stand_in(), e.in_a_line()))

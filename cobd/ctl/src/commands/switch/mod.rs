@@ -199,8 +199,8 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
     let order = order::Rollback { generation, prepare: true, who: None };
     let within = args.wait.unwrap_or(PREPARE).min(PREPARE);
-    let looks = gather::each(&context.targets.all, |target| {
-        let (client, order) = (context.client.clone(), order.clone());
+    let looks = gather::each(&context.client, &context.targets.all, |client, target| {
+        let order = order.clone();
         async move {
             // A host that does not answer a status query gets less time than a host that searches its rollback target.
             gather::ask(&client, &target, StatusOf::Restless).await?;
@@ -636,9 +636,8 @@ fn add_leaving(
 /// The first query to every host. A daemon that was named only by its address is known by its answered name from here
 /// on.
 async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
-    let answers = gather::each(&plan.hosts, |target| {
-        let client = context.client.clone();
-        async move { gather::status(&client, &target, StatusOf::Restless).await }
+    let answers = gather::each(&context.client, &plan.hosts, |client, target| async move {
+        gather::status(&client, &target, StatusOf::Restless).await
     })
     .await;
     for (target, (_, status)) in plan.hosts.iter_mut().zip(&answers) {

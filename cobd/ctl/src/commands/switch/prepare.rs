@@ -80,8 +80,8 @@ pub(super) async fn all(
 ) -> Vec<(Target, Ready)> {
     targets.iter().for_each(|(target, _)| pending.note(target, String::new()));
     let wanted = (plan.generation, plan.manifest);
-    let answers = gather::each(targets, |(target, until)| {
-        let (client, pending) = (client.clone(), pending.clone());
+    let answers = gather::each(client, targets, |client, (target, until)| {
+        let pending = pending.clone();
         async move {
             let ready = prepare(&client, &target, wanted, until, &pending, &mut Backoff::default()).await;
             pending.done(&target);
@@ -99,16 +99,16 @@ pub(super) async fn switch(
     order: &order::Switch,
     until: Option<Instant>,
 ) -> Vec<(Target, Activation)> {
-    let opened = gather::each_of(OPEN, &targets[..targets.len().min(OPEN)], |target| {
-        let client = client.at_most(OPENING);
+    let first = &targets[..targets.len().min(OPEN)];
+    let opened = gather::each_of(&client.at_most(OPENING), OPEN, first, |client, target| async move {
         // The order reports the error if it can't be sent either.
-        async move { client.open(&target.endpoint).await.ok() }
+        client.open(&target.endpoint).await.ok()
     });
     let mut opened = opened.await.into_iter().map(|(_, open)| open);
     let told: Vec<(Target, SharedConnection)> =
         targets.iter().map(|target| (target.clone(), SharedConnection::new(opened.next().flatten()))).collect();
-    let answers = gather::each_of(OPEN, &told, |(target, held)| {
-        let (client, order) = (client.clone(), order.clone());
+    let answers = gather::each_of(client, OPEN, &told, |client, (target, held)| {
+        let order = order.clone();
         async move { switch_one(&client, held.take(), &target, order, until).await }
     });
     answers.await.into_iter().map(|((target, _), gone)| (target, gone)).collect()

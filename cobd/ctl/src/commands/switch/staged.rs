@@ -575,8 +575,8 @@ async fn order_each<O: Order>(
     targets: &[Target],
     order: &O,
 ) -> Vec<(Target, Result<cob_types::api::Done, crate::client::AskError>)> {
-    gather::each(targets, |target| {
-        let (client, order) = (client.clone(), order.clone());
+    gather::each(client, targets, |client, target| {
+        let order = order.clone();
         async move { client.order(&target.endpoint, &order).await }
     })
     .await
