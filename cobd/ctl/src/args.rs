@@ -23,7 +23,7 @@ mod words;
 pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
 pub use looks::{
     CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, GraphArgs, GraphFormat, HistoryArgs, LogsArgs,
-    OutputArgs, PageArgs, PlanArgs, StatusArgs, WatchArgs,
+    OutputArgs, PageArgs, PlanArgs, ReportArgs, StatusArgs, WatchArgs,
 };
 pub use operations::{DrainArgs, Selection, StopArgs};
 pub use run::RunArgs;
@@ -183,6 +183,9 @@ pub enum Command {
     /// Show a past switch step by step, with its waits
     #[command(after_help = help::REPLAY)]
     Replay(crate::commands::replay::ReplayArgs),
+    /// Report a switch: failures, interruptions, waits; as text, JSON or HTML
+    #[command(after_help = help::REPORT)]
+    Report(ReportArgs),
     /// Show what a switch would do now; changes nothing
     #[command(after_help = help::PLAN)]
     Plan(PlanArgs),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cob_depot::{Depot, GenerationName};
+use cob_depot::{Depot, GenerationName, LogEntry};
 use cob_forecast::Source;
 use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
@@ -120,6 +120,12 @@ impl TrustedDepot {
     #[must_use]
     pub fn newest_outcomes(&self, most: usize) -> Vec<SwitchOutcome> {
         self.depot.last_outcomes(most).map(|outcomes| outcomes.all).unwrap_or_default()
+    }
+
+    /// The message, time and publisher of a generation, as far as they can be read.
+    #[must_use]
+    pub fn published(&self, generation: GenerationNumber) -> Option<LogEntry> {
+        self.depot.list().ok()?.into_iter().find(|entry| entry.generation == generation)
     }
 
     /// A complete generation.

@@ -9,8 +9,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Look",
         &[
-            "status", "check", "watch", "page", "graph", "explain", "history", "at", "replay", "outcomes", "logs",
-            "output", "diff", "files",
+            "status", "check", "watch", "page", "graph", "explain", "history", "at", "replay", "report", "outcomes",
+            "logs", "output", "diff", "files",
         ],
     ),
     ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "run", "pause", "resume", "retry"]),
@@ -106,6 +106,16 @@ Examples:
 Colours and words show what each change object does now; an arrow leads to what it needs.
 
 Exit status: 0 drawn; 1 a name is unknown; 3 a host could not be reached: its change objects are drawn as unknown.";
+
+pub(super) const REPORT: &str = "\
+Examples:
+  cobctl report latest                           the switch to the newest generation
+  cobctl report 8 --html switch-8.html           with a picture, for a mail or a ticket
+  cobctl report 8 --json | jq '.interruptions[] | select(.ns > 1e9)'
+
+An interruption is the time in which a change object was away from a state to which it returned.
+
+Exit status: 0 it converged; 1 it did not, or no such switch is known; 3 a host could not be reached.";
 
 pub(super) const PAGE: &str = "\
 Examples:

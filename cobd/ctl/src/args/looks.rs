@@ -72,6 +72,17 @@ pub struct GraphArgs {
     pub generation: Option<GenerationName>,
 }
 
+/// Arguments of `report`.
+#[derive(Debug, ClapArgs)]
+pub struct ReportArgs {
+    /// The generation that was switched to; of several switches to it, the last one
+    #[arg(value_name = "GENERATION", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: GenerationName,
+    /// Write the report, with a picture, as a single HTML file
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub html: Option<PathBuf>,
+}
+
 /// The format of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum GraphFormat {

@@ -48,6 +48,7 @@ mod page;
 mod plan;
 mod recorded;
 pub(crate) mod replay;
+mod report;
 mod retry;
 mod saved;
 mod status;
@@ -161,6 +162,7 @@ async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> CommandR
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
         Command::At(args) => at::run(&context(global, screen)?, screen, &args).await,
         Command::Replay(args) => replay::run(&context(global, screen)?, screen, &args).await,
+        Command::Report(args) => report::run(&context(global, screen)?, screen, &args).await,
         Command::Durations(args) => durations::run(&context(global, screen)?, screen, &args).await,
         Command::Graph(args) => graph::run(&context(global, screen)?, screen, &args).await,
         Command::Facts(args) => facts::run(&context(global, screen)?, screen, &args).await,

@@ -40,16 +40,7 @@ struct OutcomesJson {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> CommandResult {
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
-    let (mut hosts, silent) = parts(context, screen, &context.targets.all, None).await;
-    let left = add_left(context, screen, generation, &mut hosts).await?;
-    let heard = hosts.keys().cloned().collect();
-    let mut outcomes = together(hosts);
-    outcomes.retain(|o| generation.is_none_or(|g| g == o.to));
-    for outcome in &mut outcomes {
-        outcome.silent.clone_from(&silent);
-        let of = generations(outcome.hosts.values(), None);
-        outcome.silent.extend(left.iter().filter(|(_, named)| !named.is_disjoint(&of)).map(|(host, _)| host.clone()));
-    }
+    let Known { outcomes, silent, heard } = known_to_hosts(context, screen, generation).await?;
     if args.record && !outcomes.is_empty() {
         let depot = context.targets.need_depot("--record needs a depot")?;
         let mut new = 0;
@@ -84,6 +75,34 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         }
     }
     Ok(exit)
+}
+
+/// The switches that the hosts know.
+pub(super) struct Known {
+    /// The outcomes, the oldest first.
+    pub(super) outcomes: Vec<SwitchOutcome>,
+    /// The hosts of the newest generation without an answer.
+    pub(super) silent: BTreeSet<HostName>,
+    heard: BTreeSet<HostName>,
+}
+
+/// Asks all hosts for their switches, or for the switches to a generation.
+pub(super) async fn known_to_hosts(
+    context: &Context,
+    screen: &mut Screen,
+    generation: Option<GenerationNumber>,
+) -> Result<Known, Failure> {
+    let (mut hosts, silent) = parts(context, screen, &context.targets.all, None).await;
+    let left = add_left(context, screen, generation, &mut hosts).await?;
+    let heard = hosts.keys().cloned().collect();
+    let mut outcomes = together(hosts);
+    outcomes.retain(|o| generation.is_none_or(|g| g == o.to));
+    for outcome in &mut outcomes {
+        outcome.silent.clone_from(&silent);
+        let of = generations(outcome.hosts.values(), None);
+        outcome.silent.extend(left.iter().filter(|(_, named)| !named.is_disjoint(&of)).map(|(host, _)| host.clone()));
+    }
+    Ok(Known { outcomes, silent, heard })
 }
 
 /// The outcomes from these hosts, and the hosts that have answered: of all switches, or of the last switch to a

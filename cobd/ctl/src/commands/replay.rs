@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Read as _};
 use std::time::Duration;
 
 use cob_depot::GenerationName;
+use cob_types::GenerationNumber;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use tokio::sync::oneshot;
 
@@ -44,6 +45,19 @@ fn speed(text: &str) -> Result<f64, String> {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> CommandResult {
     let generation = context.generation(args.generation)?;
+    let (steps, lost) = steps(context, screen, generation, args.all).await?;
+    let keys = Keys::open(args, screen, context.json)?;
+    play(context, screen, args, &steps, keys).await?;
+    Ok(if lost { Exit::Unreached } else { Exit::Yes })
+}
+
+/// The steps of the last switch to a generation, at least one, and whether a history could not be read.
+pub(super) async fn steps(
+    context: &Context,
+    screen: &mut Screen,
+    generation: GenerationNumber,
+    all: bool,
+) -> Result<(Vec<ReplayStep>, bool), Failure> {
     let mut histories = Following::new(context);
     let replay = loop {
         let mut replay = Replay::of(generation);
@@ -55,15 +69,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArg
         histories.begin_again();
     };
     let lost = histories.lost();
-    let steps = replay.steps(args.all);
+    let steps = replay.steps(all);
     if steps.is_empty() {
         let none = format!("the readable histories contain no switch to generation {generation}");
         return Err(if lost.is_empty() { Failure::refused(none) } else { Failure::environment(none) }
             .hint("`cobctl history` shows their entries; old entries are deleted"));
     }
-    let keys = Keys::open(args, screen, context.json)?;
-    play(context, screen, args, &steps, keys).await?;
-    Ok(if lost.is_empty() { Exit::Yes } else { Exit::Unreached })
+    Ok((steps, !lost.is_empty()))
 }
 
 async fn play(

@@ -6,3 +6,4 @@
 pub mod moment;
 pub mod picture;
 pub mod replay;
+pub mod report;

@@ -1,6 +1,6 @@
 //! The transitions over time as an SVG picture: rows by host, a bar per transition, the critical path marked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use cob_types::words::count;
@@ -15,18 +15,80 @@ const WIDTH: u64 = 1000;
 const ROW: u64 = 18;
 const TOP: u64 = 46;
 
+/// Bars over time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chart {
+    /// The text above.
+    pub title: String,
+    /// The length of the axis in microseconds.
+    pub end_us: u64,
+    /// The bars, by their start.
+    pub bars: Vec<Bar>,
+}
+
+/// A bar of a chart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bar {
+    /// The host in whose rows it is.
+    pub host: String,
+    /// The text in the bar, as far as there is room.
+    pub label: String,
+    /// The text that appears under the pointer.
+    pub notes: String,
+    /// Its start in microseconds.
+    pub begin_us: u64,
+    /// Its end in microseconds.
+    pub end_us: u64,
+    /// It has the colour of important bars; their hosts are drawn in any case.
+    pub marked: bool,
+    /// It has a frame.
+    pub framed: bool,
+}
+
 /// Draws a plan.
 #[must_use]
 pub fn to_svg(plan: &SwitchPlan) -> String {
-    let mut hosts: BTreeMap<&str, Vec<&Planned>> = BTreeMap::new();
-    for step in &plan.transitions {
-        hosts.entry(step.cob.host_str()).or_default().push(step);
+    chart(&Chart {
+        title: format!("generation {} to {}, {}", plan.from, plan.to, time(plan.forecast.end_us)),
+        end_us: plan.forecast.end_us,
+        bars: plan.transitions.iter().map(|step| planned(plan, step)).collect(),
+    })
+}
+
+fn planned(plan: &SwitchPlan, step: &Planned) -> Bar {
+    let critical = plan.critical_path.binary_search(&step.id).is_ok();
+    let notes = format!(
+        "{} {} -> {}\n{} to {}, may start up to {} later{}{}",
+        step.cob,
+        step.from,
+        step.to,
+        time(step.begin_us),
+        time(step.end_us),
+        time(step.slack_us),
+        if critical { "; on the critical path" } else { "" },
+        if step.irreversible { "; irreversible" } else { "" }
+    );
+    Bar {
+        host: step.cob.host_str().to_owned(),
+        label: format!("{} {}", step.cob.name(), step.to),
+        notes,
+        begin_us: step.begin_us,
+        end_us: step.end_us,
+        marked: critical,
+        framed: step.irreversible,
     }
-    let on_path: std::collections::BTreeSet<&str> =
-        plan.critical_path.iter().map(|at| plan.transitions[*at].cob.host_str()).collect();
-    let mut drawn: Vec<(&str, Vec<Vec<&Planned>>)> =
-        hosts.into_iter().map(|(host, steps)| (host, lanes(&steps))).collect();
-    drawn.sort_by_key(|(host, _)| !on_path.contains(host));
+}
+
+/// Draws a chart. No text of it becomes markup.
+#[must_use]
+pub fn chart(chart: &Chart) -> String {
+    let mut hosts: BTreeMap<&str, Vec<&Bar>> = BTreeMap::new();
+    for bar in &chart.bars {
+        hosts.entry(&bar.host).or_default().push(bar);
+    }
+    let marked: BTreeSet<&str> = chart.bars.iter().filter(|bar| bar.marked).map(|bar| bar.host.as_str()).collect();
+    let mut drawn: Vec<(&str, Vec<Vec<&Bar>>)> = hosts.into_iter().map(|(host, bars)| (host, lanes(&bars))).collect();
+    drawn.sort_by_key(|(host, _)| !marked.contains(host));
     let (mut rows, mut shown) = (0, 0);
     for (_, lanes) in &drawn {
         if rows + lanes.len() > ROWS && shown > 0 {
@@ -44,9 +106,8 @@ pub fn to_svg(plan: &SwitchPlan) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {full} {height}\" width=\"{full}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"{full}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
-    let end = plan.forecast.end_us.max(1);
-    let title = format!("generation {} to {}, {}", plan.from, plan.to, time(plan.forecast.end_us));
-    let _ = writeln!(out, "<text x=\"8\" y=\"16\" font-size=\"13\">{}</text>", escaped(&title));
+    let end = chart.end_us.max(1);
+    let _ = writeln!(out, "<text x=\"8\" y=\"16\" font-size=\"13\">{}</text>", escaped(&chart.title));
     axis(&mut out, end, height);
     let mut row = 0;
     for (number, (host, lanes)) in drawn.iter().enumerate() {
@@ -57,8 +118,8 @@ pub fn to_svg(plan: &SwitchPlan) -> String {
         let name = escaped(&short(host, 28));
         let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{name}</text>", y + 13);
         for lane in lanes {
-            for step in lane {
-                bar(&mut out, plan, step, end, TOP + row * ROW);
+            for one in lane {
+                bar(&mut out, one, end, TOP + row * ROW);
             }
             row += 1;
         }
@@ -72,13 +133,13 @@ pub fn to_svg(plan: &SwitchPlan) -> String {
 }
 
 /// Bars that do not overlap share a row.
-fn lanes<'p>(steps: &[&'p Planned]) -> Vec<Vec<&'p Planned>> {
-    let mut lanes: Vec<Vec<&Planned>> = Vec::new();
-    for step in steps {
-        let free = |lane: &&mut Vec<&Planned>| lane.last().is_none_or(|last| last.end_us <= step.begin_us);
+fn lanes<'b>(bars: &[&'b Bar]) -> Vec<Vec<&'b Bar>> {
+    let mut lanes: Vec<Vec<&Bar>> = Vec::new();
+    for bar in bars {
+        let free = |lane: &&mut Vec<&Bar>| lane.last().is_none_or(|last| last.end_us <= bar.begin_us);
         match lanes.iter_mut().find(free) {
-            Some(lane) => lane.push(step),
-            None => lanes.push(vec![step]),
+            Some(lane) => lane.push(bar),
+            None => lanes.push(vec![bar]),
         }
     }
     lanes
@@ -117,32 +178,22 @@ fn place(at: u64, end: u64) -> u64 {
     LEFT + u64::try_from(u128::from(at) * u128::from(WIDTH) / u128::from(end)).unwrap_or(WIDTH)
 }
 
-fn bar(out: &mut String, plan: &SwitchPlan, step: &Planned, end: u64, y: u64) {
-    let (from, to) = (place(step.begin_us, end), place(step.end_us, end));
-    let wide = (to - from).max(2);
-    let critical = plan.critical_path.binary_search(&step.id).is_ok();
-    let fill = if critical { "#b3261e" } else { "#5b7fa6" };
-    let stroke = if step.irreversible { " stroke=\"#000000\" stroke-width=\"2\"" } else { "" };
-    let what = format!("{} {} -> {}", step.cob, step.from, step.to);
-    let notes = format!(
-        "{what}\n{} to {}, may start up to {} later{}{}",
-        time(step.begin_us),
-        time(step.end_us),
-        time(step.slack_us),
-        if critical { "; on the critical path" } else { "" },
-        if step.irreversible { "; irreversible" } else { "" }
-    );
+fn bar(out: &mut String, bar: &Bar, end: u64, y: u64) {
+    let (from, to) = (place(bar.begin_us, end), place(bar.end_us, end));
+    let wide = to.saturating_sub(from).max(2);
+    let fill = if bar.marked { "#b3261e" } else { "#5b7fa6" };
+    let stroke = if bar.framed { " stroke=\"#000000\" stroke-width=\"2\"" } else { "" };
     let _ = writeln!(
         out,
         "<g><title>{}</title><rect x=\"{from}\" y=\"{}\" width=\"{wide}\" height=\"{}\" rx=\"2\" fill=\"{fill}\"{stroke}/>",
-        escaped(&notes),
+        escaped(&bar.notes),
         y + 2,
         ROW - 4
     );
     // A letter is about six dots wide.
     let letters = usize::try_from(wide / 6).unwrap_or(0);
     if letters >= 6 {
-        let label = escaped(&short(&format!("{} {}", step.cob.name(), step.to), letters));
+        let label = escaped(&short(&bar.label, letters));
         let _ =
             writeln!(out, "<text x=\"{}\" y=\"{}\" fill=\"#ffffff\" font-size=\"10\">{label}</text>", from + 4, y + 13);
     }

@@ -6,6 +6,6 @@ mod paint;
 mod words;
 
 pub use dot::to_dot;
-pub use gantt::to_svg;
+pub use gantt::{Bar, Chart, chart, to_svg};
 pub use paint::painted;
 pub use words::{in_words, time};
