@@ -63,6 +63,11 @@ pub trait Backend: Send + Sync {
     /// Describes how to carry out a transition. Transitions are idempotent.
     fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome>;
 
+    /// Describes how to read the end of a transition that an earlier daemon started as a process.
+    fn adopted(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
+        self.transition(tools, context, hop)
+    }
+
     /// Whether this transition only waits for an outside condition and may end early without leftovers. If the content
     /// changes meanwhile, the transition ends and starts again with the new content.
     fn only_waits(&self, _kind: &Kind, _hop: &TransitionAttempt) -> bool {
@@ -253,6 +258,7 @@ pub struct Tools {
     drifts: mpsc::Sender<CobId>,
     systemd: Systemd,
     known: Arc<KnownSecrets>,
+    acts_apart: bool,
 }
 
 impl Tools {
@@ -261,7 +267,16 @@ impl Tools {
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
         let (saved, systemd) = (Saved::new(state_dir), Systemd::default());
         let known = Arc::new(KnownSecrets::new(opener.clone()));
-        Self { state_dir: state_dir.to_owned(), program, opener, saved, drifts, systemd, known }
+        Self { state_dir: state_dir.to_owned(), program, opener, saved, drifts, systemd, known, acts_apart: false }
+    }
+
+    /// Native kinds act in processes, also for short work.
+    pub(super) fn acts_apart(&self) -> bool {
+        self.acts_apart
+    }
+
+    pub(super) fn act_apart(&mut self) {
+        self.acts_apart = true;
     }
 
     /// The secrets of this host.

@@ -268,7 +268,7 @@ impl Kinds {
     /// the runner was killed or the transition ran inside the earlier daemon.
     pub fn adopt(&self, job: JobId, context: Context, hop: TransitionAttempt) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
-        let work = backend.transition(&self.hands.tools, &context, &hop);
+        let work = backend.adopted(&self.hands.tools, &context, &hop);
         Ok(self.hands.adopt(job, About::hop(&context, hop, backend.saves()), work))
     }
 
@@ -385,6 +385,11 @@ impl Kinds {
     pub(super) fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.backends.insert(backend.name(), backend);
         self
+    }
+
+    /// Lets native kinds act in processes, which can be killed, also for short work.
+    pub(super) fn act_apart(&mut self) {
+        Arc::get_mut(&mut self.hands.tools).expect("no job has begun").act_apart();
     }
 
     /// Uses systemd at another address.

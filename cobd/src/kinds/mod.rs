@@ -30,6 +30,7 @@ pub(crate) mod native;
 mod noop;
 mod package;
 pub(crate) mod plugin;
+mod pool;
 mod queries;
 mod registry;
 mod saved;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::backend::Backend;
 use super::native::{Native, NativeKind};
+use super::pool::Pool;
 use super::{budget, command, exec, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait};
 
 /// Creates every back end.
@@ -19,7 +20,8 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
         Arc::new(tcp_check::TcpCheckKind::default()),
         Arc::new(wait::WaitKind::default()),
     ];
-    all.extend(natives().map(|native| Arc::new(NativeKind::new(native)) as Arc<dyn Backend>));
+    let pool = Pool::default();
+    all.extend(natives().map(|native| Arc::new(NativeKind::new(native, pool.clone())) as Arc<dyn Backend>));
     all
 }
 

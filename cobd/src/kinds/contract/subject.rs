@@ -54,7 +54,8 @@ impl Subject {
     pub(super) fn new(case: &Case, program: &Program, scratch: &Path) -> io::Result<Self> {
         let folder = scratch.canonicalize()?.join("state");
         let (sender, ended) = mpsc::channel(16);
-        let kinds = Kinds::new(&folder, program.clone(), sender)?;
+        let mut kinds = Kinds::new(&folder, program.clone(), sender)?;
+        kinds.act_apart();
         #[cfg(test)]
         let kinds = match &case.backend {
             Some(backend) => kinds.with_backend(backend.clone()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
 use tracing::{info, warn};
 
-use super::pool::{Does, Pool};
 use super::query;
 use super::vault::OwnKey;
 use super::watch::{Watch, real};
@@ -25,6 +24,7 @@ use super::who;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, file_name};
 use crate::kinds::known::{KnownSecrets, Looking};
+use crate::kinds::pool::{Does, OneAtATime, Pool};
 use crate::kinds::queries::FilesQuery;
 use crate::run::{Opener, Sealed, now_ns};
 
@@ -50,8 +50,7 @@ pub(in crate::kinds) struct FileTree {
 #[derive(Default)]
 pub(super) struct Shared {
     files: Mutex<Option<Files>>,
-    /// The locks that admit only one job per change object; each is present while a job has it or waits for it.
-    busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
+    turns: OneAtATime,
     /// The changes from outside that the last check found.
     drifted: Mutex<BTreeMap<CobId, Vec<FileDrift>>>,
     /// Large trees that were as desired after their last check or transition. Later changes are known by their paths.
@@ -85,15 +84,6 @@ pub(super) struct Need {
     drifts: tokio::sync::mpsc::Sender<CobId>,
 }
 
-/// Cancels the job if its caller no longer waits.
-struct Asks(Arc<AtomicBool>);
-
-impl Drop for Asks {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 impl FileTree {
     fn need(&self, tools: &Tools, context: &Context) -> Need {
         Need {
@@ -119,31 +109,6 @@ impl FileTree {
         let opened = self.pool.run(Does::Look, move || shared.files(opener.as_ref(), &state_dir).map(drop));
         // A job that needs the store opens it again and reports the error.
         drop(opened);
-    }
-
-    /// Runs a job in another thread, unless its caller stopped waiting before the start.
-    fn work<T: Send + 'static>(
-        &self,
-        does: Does,
-        timeout: Option<Duration>,
-        failed: fn(String) -> T,
-        job: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
-    ) -> Work<T> {
-        let pool = self.pool.clone();
-        let future = async move {
-            let cancelled = Arc::new(AtomicBool::new(false));
-            let _asks = Asks(cancelled.clone());
-            let begun = pool.run(does, move || match cancelled.load(Ordering::Relaxed) {
-                true => Err("no caller waits for it any more".to_owned()),
-                false => job(&cancelled),
-            });
-            let done = match begun {
-                Ok(done) => done.await.unwrap_or_else(|_| Err("its thread has panicked".to_owned())),
-                Err(why) => Err(why),
-            };
-            done.unwrap_or_else(failed)
-        };
-        Work::Inside { future: Box::pin(future), timeout }
     }
 }
 
@@ -182,7 +147,7 @@ impl Backend for FileTree {
         let (need, states) = (self.need(tools, context), context.kind.states.clone());
         let unknown = |reason: String| CheckOutcome::unknown(reason);
         // A large tree takes longer than the timeout of other kinds, and a repeated check would not be faster.
-        self.work(Does::Look, None, unknown, move |_| need.check(&states))
+        self.pool.work(Does::Look, None, unknown, move |_| need.check(&states))
     }
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
@@ -194,7 +159,7 @@ impl Backend for FileTree {
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
         let (need, up) = (self.need(tools, context), hop.to == *"present");
-        self.work(Does::Wait, Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
+        self.pool.work(Does::Wait, Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
             Ok(done) => {
                 if !done.left.is_empty() {
                     info!(cob = need.cob(), folders = ?done.left, "folders with foreign files were left");
@@ -235,7 +200,7 @@ impl Backend for FileTree {
         let cob = cob.clone();
         let begun = self.pool.run(Does::Look, move || {
             let files = shared.files(opener.as_ref(), &state_dir);
-            let done = shared.alone(&cob, || files.and_then(|files| shared.let_go(&cob, &files)));
+            let done = shared.turns.alone(&cob, || files.and_then(|files| shared.let_go(&cob, &files)));
             // The next job of this change object tries again before its own work.
             let _ = done.inspect_err(|error| warn!(%cob, %error, "the store has not let go of files that stay"));
         });
@@ -254,7 +219,7 @@ impl Backend for FileTree {
 
     fn files(&self, tools: &Tools, context: &Context, query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {
         let need = self.need(tools, context);
-        Some(self.work(Does::Look, None, Err, move |_| Ok(query::answer(&need, query))))
+        Some(self.pool.work(Does::Look, None, Err, move |_| Ok(query::answer(&need, query))))
     }
 }
 
@@ -277,22 +242,6 @@ impl Shared {
         opened.prune_later(now.saturating_sub(KEPT.as_secs()));
         *files = Some(opened.clone());
         Ok(opened)
-    }
-
-    /// Runs only one job of a change object at a time.
-    fn alone<T>(&self, cob: &CobId, job: impl FnOnce() -> T) -> T {
-        let own = lock(&self.busy).entry(cob.clone()).or_default().clone();
-        let done = {
-            let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
-            job()
-        };
-        drop(own);
-        let mut busy = lock(&self.busy);
-        // Each waiting job holds a reference, and new jobs need the lock `busy`.
-        if busy.get(cob).is_some_and(|own| Arc::strong_count(own) == 1) {
-            busy.remove(cob);
-        }
-        done
     }
 
     /// Releases the files of a departed change object with this name in the store. The caller holds the job lock.
@@ -415,7 +364,7 @@ impl Need {
 
     /// Runs only one job of this change object at a time.
     pub(super) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
-        self.shared.alone(&self.cob, || {
+        self.shared.turns.alone(&self.cob, || {
             let _looking = self.known.look();
             job()
         })

@@ -442,7 +442,7 @@ async fn what_others_have_changed_is_told_until_it_is_gone() {
 
 /// Waits for a hint that a tree may have changed.
 async fn hint(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) {
-    let word = tokio::time::timeout(std::time::Duration::from_secs(30), drifts.recv()).await;
+    let word = tokio::time::timeout(std::time::Duration::from_secs(120), drifts.recv()).await;
     assert!(word.expect("somebody noticed").is_some());
 }
 

@@ -14,7 +14,6 @@
 mod backend;
 #[cfg(test)]
 mod file_tree_test;
-mod pool;
 mod query;
 mod vault;
 mod watch;

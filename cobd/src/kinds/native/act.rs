@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use cob_types::StateName;
 
-use super::{Answer, Call, Made};
+use super::{Answer, Call, Made, Native};
 use crate::kinds::registry;
 
 /// The longest difference: an answer must fit into a result.
@@ -21,7 +21,8 @@ pub(crate) fn act(call: &OsStr) -> ExitCode {
         // A user started the program by hand.
         return ExitCode::from(2);
     };
-    let said = read(call, &content, own).map_or_else(Answer::Failed, |call| answer_to(&call));
+    let said = read(call, &content, own).and_then(|call| Ok(answer_to(known(&call)?, &call)));
+    let said = said.unwrap_or_else(Answer::Failed);
     let failed = matches!(said, Answer::Failed(_) | Answer::FailedBeside { .. });
     let written = serde_json::to_vec(&said).map_err(std::io::Error::other).and_then(|bytes| fs::write(&answer, bytes));
     if failed || written.is_err() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -39,10 +40,12 @@ fn read(call: &OsStr, content: &Path, own: PathBuf) -> Result<Call, String> {
     Ok(Call { content, cob, own, ..call })
 }
 
-fn answer_to(call: &Call) -> Answer {
-    let Some(native) = registry::native(&call.backend) else {
-        return Answer::Failed(format!("there is no kind {:?} that acts by itself", call.backend));
-    };
+fn known(call: &Call) -> Result<&'static dyn Native, String> {
+    registry::native(&call.backend).ok_or_else(|| format!("there is no kind {:?} that acts by itself", call.backend))
+}
+
+/// Does the work of a call.
+pub(super) fn answer_to(native: &dyn Native, call: &Call) -> Answer {
     match &call.hop {
         Some(hop) => match native.make(call, hop) {
             Made { result: Ok(exports), touched } => Answer::Done { exports, touched },

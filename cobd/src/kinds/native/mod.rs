@@ -2,11 +2,12 @@
 //!
 //! An action on the host therefore outlives the daemon, has a timeout, and can be ended with all its child processes,
 //! without a waiting thread in the daemon. A native kind implements [`Native`] with plain, synchronous code for checks
-//! and transitions.
+//! and transitions. [Short](Native::is_short) work is done in a thread of the daemon instead.
 //!
 //! ```text
 //!   NativeKind (in the daemon) ── Call, as an argument ──> runner ──> act ──> Native
-//!        └──────── Answer, through COB_RESULT_OUT <───────────────────────────┘
+//!        │└──────── Answer, through COB_RESULT_OUT <──────────────────────────┘
+//!        └─── Pool ──> Native
 //! ```
 
 mod act;
@@ -62,6 +63,11 @@ pub(super) trait Native: fmt::Debug + Send + Sync {
     /// # Errors
     /// The reason why the state is unknown.
     fn check(&self, call: &Call) -> Result<Found, String>;
+
+    /// Whether it only reads and writes a few small files. Such work is done inside the daemon, and ends with it.
+    fn is_short(&self) -> bool {
+        false
+    }
 
     /// Carries out a transition. Made twice, or killed and repeated, it ends as if made once.
     fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made;

@@ -9,8 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The pause between two attempts.
-const LOOK: Duration = Duration::from_millis(50);
+/// The first pause between two attempts: most holders need less. Later pauses are longer, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A file lock (`Turn`), held until it is dropped or its process ends.
 #[derive(Debug)]
@@ -27,10 +29,14 @@ impl Turn {
         let path = path(own, what);
         let file = open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let limit = Instant::now() + longest;
+        let mut pause = FIRST_PAUSE;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Self { _held: file }),
-                Err(TryLockError::WouldBlock) if Instant::now() < limit => std::thread::sleep(LOOK),
+                Err(TryLockError::WouldBlock) if Instant::now() < limit => {
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
                 Err(TryLockError::WouldBlock) => {
                     return Err(format!("other change objects of this host worked on {what} for all of {longest:?}"));
                 }

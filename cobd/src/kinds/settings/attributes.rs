@@ -45,6 +45,10 @@ struct NotedValue {
 impl Setting for AttributesSetting {
     type Content = Attributes;
 
+    fn is_short(&self) -> bool {
+        true
+    }
+
     fn spec(&self, Entry { content, host, .. }: Entry<Attributes>) -> Result<Box<dyn Spec>, String> {
         let mode = content.mode();
         if content.mode.is_some() && mode.is_none() {

@@ -27,6 +27,10 @@ struct Table {
 impl Setting for CronSetting {
     type Content = Cron;
 
+    fn is_short(&self) -> bool {
+        true
+    }
+
     fn spec(&self, Entry { content, host, cob, .. }: Entry<Cron>) -> Result<Box<dyn Spec>, String> {
         let mut text = format!("# Written by cobd for {cob}.\n");
         for (name, value) in &content.env {

@@ -61,6 +61,10 @@ struct Lines {
 impl Setting for LineSetting {
     type Content = Line;
 
+    fn is_short(&self) -> bool {
+        true
+    }
+
     fn spec(&self, Entry { content, host, .. }: Entry<Line>) -> Result<Box<dyn Spec>, String> {
         let file = Edited::of(host, content.path, content.create, content.after, content.before)?;
         let matching = content.matching.as_deref().map(expression).transpose()?;
@@ -77,6 +81,10 @@ impl Setting for LineSetting {
 
 impl Setting for BlockSetting {
     type Content = Block;
+
+    fn is_short(&self) -> bool {
+        true
+    }
 
     fn spec(&self, Entry { content, host, cob, .. }: Entry<Block>) -> Result<Box<dyn Spec>, String> {
         let file = Edited::of(host, content.path, content.create, content.after, content.before)?;

@@ -47,6 +47,10 @@ struct NameLine {
 impl Setting for HostEntrySetting {
     type Content = HostEntry;
 
+    fn is_short(&self) -> bool {
+        true
+    }
+
     fn spec(&self, Entry { content, host, cob, .. }: Entry<HostEntry>) -> Result<Box<dyn Spec>, String> {
         let mark = format!("{MARK}{cob}");
         if content.absent {

@@ -38,6 +38,11 @@ pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
     /// Why the content names no property, as text.
     fn spec(&self, entry: Entry<Self::Content>) -> Result<Box<dyn Spec>, String>;
 
+    /// Whether it only reads and writes a few small files: see [`Native::is_short`].
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// The files in a change object's own folder that record the original state.
     fn notes(&self) -> &'static [&'static str] {
         &[NOTE]
@@ -232,6 +237,10 @@ impl<S: Setting> Native for S {
 
     fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
         moved(self, call, hop).map(|()| Values::new()).into()
+    }
+
+    fn is_short(&self) -> bool {
+        Setting::is_short(self)
     }
 
     fn notes(&self) -> &'static [&'static str] {

@@ -76,6 +76,10 @@ struct NotedKey {
 impl Setting for ConfigKeysSetting {
     type Content = ConfigKeys;
 
+    fn is_short(&self) -> bool {
+        true
+    }
+
     fn spec(&self, Entry { content, host, own, .. }: Entry<ConfigKeys>) -> Result<Box<dyn Spec>, String> {
         let set = content.set.into_iter().map(|(key, value)| (key, Some(value)));
         let mut keys = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! The threads that check and change file trees.
+//! The threads that check and change files inside the daemon.
 //!
-//! A thread runs job after job without the daemon's loop in between: a thousand small trees need a thousand times a few
+//! A thread runs job after job without the daemon's loop in between: a thousand small file trees need a thousand times a few
 //! system calls, and to wake a thread for each tree would cost more. Jobs that wait for disks get enough threads to
 //! fill the disk's queue; jobs that only look get about one thread per processor; idle threads end after a while.
 //!
@@ -8,14 +8,17 @@
 //! asleep and wakes up for each job costs a tenth of the chain's time. Therefore, if the last job came that soon, one
 //! thread stays awake for the next job.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
+use cob_types::CobId;
 use tokio::sync::oneshot;
+
+use super::backend::Work;
 
 /// The most threads. Their records share the waits for the disk, and each thread costs memory.
 const THREADS: usize = 24;
@@ -49,6 +52,8 @@ pub(super) struct Pool {
 
 struct Shared {
     state: Mutex<State>,
+    /// Jobs that run although their callers have stopped waiting.
+    abandoned: AtomicUsize,
     come: Condvar,
     /// There are jobs; readable without the lock, so it may lag behind.
     filled: AtomicBool,
@@ -58,7 +63,13 @@ struct Shared {
 impl Default for Shared {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { state: Mutex::default(), come: Condvar::new(), filled: AtomicBool::new(false), processors }
+        Self {
+            state: Mutex::default(),
+            abandoned: AtomicUsize::new(0),
+            come: Condvar::new(),
+            filled: AtomicBool::new(false),
+            processors,
+        }
     }
 }
 
@@ -75,7 +86,69 @@ struct State {
     begun: Option<Instant>,
 }
 
+/// The caller of a job. If it stops waiting, it cancels the job.
+struct Caller {
+    cancelled: Arc<AtomicBool>,
+    /// The job has not ended.
+    runs: Arc<Mutex<bool>>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.cancelled.store(true, Ordering::Relaxed);
+        if *runs {
+            self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Pool {
+    /// Runs a job in another thread, unless its caller stopped waiting before the start. The job may look whether its
+    /// caller still waits.
+    pub(super) fn work<T: Send + 'static>(
+        &self,
+        does: Does,
+        timeout: Option<Duration>,
+        failed: fn(String) -> T,
+        job: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
+    ) -> Work<T> {
+        let pool = self.clone();
+        let future = async move {
+            let (cancelled, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(true)));
+            let caller = Caller { cancelled, runs, shared: pool.shared.clone() };
+            let (cancelled, runs, shared) = (caller.cancelled.clone(), caller.runs.clone(), pool.shared.clone());
+            let begun = pool.run(does, move || {
+                let done = match cancelled.load(Ordering::Relaxed) {
+                    true => Err("no caller waits for it any more".to_owned()),
+                    false => catch_unwind(AssertUnwindSafe(|| job(&cancelled)))
+                        .unwrap_or_else(|_| Err("its thread has panicked".to_owned())),
+                };
+                let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+                *runs = false;
+                if cancelled.load(Ordering::Relaxed) {
+                    shared.abandoned.fetch_sub(1, Ordering::Relaxed);
+                }
+                done
+            });
+            let done = match begun {
+                Ok(done) => done.await.unwrap_or_else(|_| Err("its thread has panicked".to_owned())),
+                Err(why) => {
+                    *caller.runs.lock().unwrap_or_else(PoisonError::into_inner) = false;
+                    Err(why)
+                }
+            };
+            done.unwrap_or_else(failed)
+        };
+        Work::Inside { future: Box::pin(future), timeout }
+    }
+
+    /// Whether jobs run whose callers have stopped waiting: a file may be on a server that does not answer.
+    pub(super) fn has_abandoned(&self) -> bool {
+        self.shared.abandoned.load(Ordering::Relaxed) > 0
+    }
+
     /// Queues a job. The receiver gets no result if the job panics.
     ///
     /// # Errors
@@ -106,7 +179,7 @@ impl Pool {
         } else if state.threads < most {
             let shared = self.shared.clone();
             let begun =
-                std::thread::Builder::new().name("file-tree".to_owned()).stack_size(STACK).spawn(move || shared.work());
+                std::thread::Builder::new().name("files".to_owned()).stack_size(STACK).spawn(move || shared.work());
             match begun {
                 Ok(_) => state.threads += 1,
                 // The existing threads take the job.
@@ -179,6 +252,31 @@ impl Shared {
             state.soon = began.elapsed() < AWAKE;
         }
         state
+    }
+}
+
+/// The locks that admit only one job per change object; each is present while a job has it or waits for it.
+#[derive(Debug, Default)]
+pub(super) struct OneAtATime {
+    busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
+}
+
+impl OneAtATime {
+    /// Runs only one job of a change object at a time.
+    pub(super) fn alone<T>(&self, cob: &CobId, job: impl FnOnce() -> T) -> T {
+        let busy = || self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = busy().entry(cob.clone()).or_default().clone();
+        let done = {
+            let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
+            job()
+        };
+        drop(own);
+        let mut busy = busy();
+        // Each waiting job holds a reference, and new jobs need the lock `busy`.
+        if busy.get(cob).is_some_and(|own| Arc::strong_count(own) == 1) {
+            busy.remove(cob);
+        }
+        done
     }
 }
 
@@ -257,6 +355,39 @@ mod tests {
             while pool.shared.lock().threads > 0 {
                 std::thread::sleep(Duration::from_millis(5));
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_without_a_caller_counts_until_it_has_ended() {
+        let pool = Pool::default();
+        let (begun, begins) = oneshot::channel();
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let work = pool.work(
+            Does::Wait,
+            None,
+            |why| why,
+            move |_| {
+                let _ = begun.send(());
+                let _ = held.recv();
+                Ok("the end".to_owned())
+            },
+        );
+        let Work::Inside { future, .. } = work else { panic!("it is a process") };
+        let caller = tokio::spawn(future);
+        begins.await.expect("it begins");
+        assert!(!pool.has_abandoned(), "its caller waits");
+        caller.abort();
+        assert!(caller.await.is_err());
+        assert!(pool.has_abandoned());
+        // Other threads work meanwhile.
+        let Work::Inside { future, .. } = pool.work(Does::Wait, None, |why| why, |_| Ok("another".to_owned())) else {
+            panic!("it is a process")
+        };
+        assert_eq!(future.await, "another");
+        drop(hold);
+        while pool.has_abandoned() {
+            tokio::task::yield_now().await;
         }
     }
 }
