@@ -70,8 +70,9 @@ fn ask(root: &Path, own: &Path, paths: &[&String]) -> Result<BTreeSet<String>, S
     Ok(ignored)
 }
 
-/// Makes the empty repository.
+/// Makes the empty repository. A killed attempt may have left one with a lock file, which git refuses.
 pub(super) fn prepare(own: &Path) -> Result<(), String> {
+    clear(own)?;
     let mut command = Command::new("git");
     run_bounded(command.args(["init", "--quiet", "--bare", "--template="]).arg(own.join(EMPTY)), b"")?.ok().map(|_| ())
 }
