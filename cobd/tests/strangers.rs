@@ -19,7 +19,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Descriptors of both ends of the strangers' connections, and of two daemons.
 const DESCRIPTORS: u64 = 4000;
 

@@ -23,7 +23,7 @@ fn check_bytes(name: &str, bytes: &[u8]) -> String {
     let began = Instant::now();
     let (status, out, err) = cobgen(&["check", path.to_str().expect("UTF-8")]);
     assert_eq!((status, out.as_str()), (2, ""), "{err}");
-    assert!(began.elapsed() < Duration::from_secs(10), "took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(200), "took {:?}", began.elapsed());
     err.replace(dir.path().to_str().expect("UTF-8"), "DIR")
 }
 

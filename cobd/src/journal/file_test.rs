@@ -46,7 +46,7 @@ fn open(folder: &Path) -> Opened {
 /// Opens the journal as soon as its lock is free: a process that another test is just starting holds every lock of this
 /// process, for the moment between fork and exec.
 fn try_open(folder: &Path) -> Result<Opened, JournalError> {
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(120);
     loop {
         match FileJournal::open(folder, KEEP) {
             Err(JournalError::InUse { .. }) if std::time::Instant::now() < limit => std::thread::yield_now(),

@@ -35,7 +35,7 @@ pub(super) fn kind(backend: &str, states: &[&str], run: impl Fn(&str, &str) -> O
                 from: state(from),
                 to: state(to),
                 run: shell(run(from, to)),
-                timeout_ms: 20_000,
+                timeout_ms: 200_000,
                 grace_ms: 10_000,
                 retries: 0,
                 retry_delay_ms: 0,
@@ -52,7 +52,7 @@ pub(super) fn kind(backend: &str, states: &[&str], run: impl Fn(&str, &str) -> O
         preferred: state("up"),
         pre_remove: state("down"),
         priority: states.iter().map(|s| state(s)).collect(),
-        check: KindCheck { run: shell(run("", "check")), timeout_ms: 10_000, interval_ms: None },
+        check: KindCheck { run: shell(run("", "check")), timeout_ms: 100_000, interval_ms: None },
         transitions,
         files: BTreeMap::new(),
     }
@@ -130,7 +130,7 @@ impl Bench {
     }
 
     pub(super) async fn ended(&mut self) -> JobEnded {
-        let limit = Duration::from_secs(20);
+        let limit = Duration::from_secs(300);
         tokio::time::timeout(limit, self.ended.recv()).await.expect("within the limit").expect("a report")
     }
 

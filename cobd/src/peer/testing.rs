@@ -24,7 +24,7 @@ use super::task::Owned;
 use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost};
 
 /// The longest wait of a test.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))

@@ -16,7 +16,7 @@ pub(crate) fn program() -> Program {
 
 /// Waits for a condition, with a limit.
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < limit, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -25,7 +25,7 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The same, but other tasks of this thread continue in the meantime.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < limit, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -366,7 +366,7 @@ async fn is_cut(stream: &mut Client, within: Duration) -> bool {
 async fn open_connections_are_cut_when_their_caller_may_no_longer_have_them() {
     let fake = secured();
     let me = HostName::new("n1").expect("a name");
-    let (soon, late) = (Duration::from_secs(5), Duration::from_millis(300));
+    let (soon, late) = (Duration::from_secs(60), Duration::from_millis(300));
     let good = format!("authorization: Bearer {TOKEN}\r\n");
     let mut lou = watching(&fake.api, Some(&key(3)), "").await;
     let mut olga = watching(&fake.api, Some(&key(4)), "").await;
@@ -405,7 +405,7 @@ async fn an_order_whose_author_lost_the_role_while_it_came_in_is_not_given() {
     next.operators.get_mut("olga").expect("there").role = Role::Look;
     fake.api.set_access(Access::of(&me, true, Some(&next), None));
     let _ = stream.write_all(b"{}").await;
-    assert!(is_cut(&mut stream, Duration::from_secs(5)).await);
+    assert!(is_cut(&mut stream, Duration::from_secs(60)).await);
     assert!(fake.orders.try_recv().is_err(), "nothing was ordered");
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Access, Api, Ask, Command, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
 
 /// The time limit for immediate answers.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(120);
 
 fn host_status() -> HostStatus {
     HostStatus {

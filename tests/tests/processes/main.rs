@@ -54,7 +54,7 @@ use std::time::Duration;
 use cob_tests::cluster::Cluster;
 
 /// The longest wait of a test.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Daemons of these hosts, not started yet.
 fn cluster(hosts: &[&str]) -> Cluster {

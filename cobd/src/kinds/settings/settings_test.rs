@@ -31,8 +31,8 @@ pub(super) fn spec_in(setting: &impl Setting, content: &str, cob: &str) -> Resul
 
 pub(super) fn setting(backend: &str) -> Kind {
     let mut kind = cob_kinds::find(backend).expect("a kind").kind.kind();
-    kind.check.timeout_ms = 10_000;
-    kind.transitions.iter_mut().for_each(|transition| transition.timeout_ms = 20_000);
+    kind.check.timeout_ms = 300_000;
+    kind.transitions.iter_mut().for_each(|transition| transition.timeout_ms = 300_000);
     kind
 }
 

@@ -38,7 +38,7 @@ fn begin(role: Role) -> JoinHandle<Result<(), ShopError>> {
     let began = Instant::now();
     while !String::from_utf8_lossy(&log.0.lock().expect("whole")).contains(": ready\n") {
         assert!(!thread.is_finished(), "it ended: {:?}", thread.join());
-        assert!(began.elapsed() < Duration::from_secs(20), "not ready");
+        assert!(began.elapsed() < Duration::from_secs(120), "not ready");
         std::thread::yield_now();
     }
     thread
@@ -138,6 +138,6 @@ fn a_line_without_end_and_many_connections_harm_nobody() {
     drop((endless, held));
     let began = Instant::now();
     while ask(db).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(20), "no answer");
+        assert!(began.elapsed() < Duration::from_secs(120), "no answer");
     }
 }
