@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cob_types::{Cob, CobId, Command, Kind};
+use cob_types::{Cob, CobId, Kind};
 use tracing::warn;
 
 use super::act::answer_to;
@@ -45,11 +45,6 @@ impl NativeKind {
             cob: String::new(),
             own: std::path::PathBuf::new(),
         }
-    }
-
-    /// The command line that executes this program with a call.
-    fn command(&self, tools: &Tools, call: &Call) -> Result<Command, String> {
-        tools.call(ACT_KIND, call)
     }
 
     /// Whether work is done inside the daemon. Secrets are decrypted for processes only. As long as a file does not
@@ -122,7 +117,7 @@ impl NativeKind {
     /// A transition in a separate process.
     fn apart(&self, tools: &Tools, context: &Context, (call, grace): (&Call, Duration)) -> Work<Outcome> {
         let (timeout, moved) = (call.timeout(), self.moved(tools, &context.cob.id));
-        let command = match self.command(tools, call) {
+        let command = match tools.call(ACT_KIND, call) {
             Ok(command) => command,
             Err(why) => return Work::known(Outcome::failed(why)),
         };
@@ -177,7 +172,7 @@ impl Backend for NativeKind {
             return self
                 .inside(tools, context, (Does::Look, call), unknown, move |answer| Self::checked(&kind, answer));
         }
-        let command = match self.command(tools, &call) {
+        let command = match tools.call(ACT_KIND, &call) {
             Ok(command) => command,
             Err(why) => return Work::known(CheckOutcome::unknown(why)),
         };
