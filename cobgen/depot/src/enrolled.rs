@@ -173,6 +173,8 @@ fn damaged(depot: &Path, why: String) -> DepotError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn host(name: &str) -> HostName {

@@ -120,7 +120,7 @@ impl Parts {
     pub fn waits(&self) -> Vec<(&CobId, &Waited)> {
         let mut all: Vec<_> =
             self.transitions.iter().flat_map(|step| step.waited.iter().map(|waited| (&step.cob, waited))).collect();
-        all.sort_by(|(_, a), (_, b)| b.ns.cmp(&a.ns));
+        all.sort_by_key(|(_, waited)| std::cmp::Reverse(waited.ns));
         all
     }
 

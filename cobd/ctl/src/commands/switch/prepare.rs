@@ -100,7 +100,8 @@ pub(super) async fn switch(
     until: Option<Instant>,
 ) -> Vec<(Target, Activation)> {
     let first = &targets[..targets.len().min(OPEN)];
-    let opened = gather::each_of(&client.at_most(OPENING), OPEN, first, |client, target| async move {
+    let quick = client.at_most(OPENING);
+    let opened = gather::each_of(&quick, OPEN, first, |client, target| async move {
         // The order reports the error if it can't be sent either.
         client.open(&target.endpoint).await.ok()
     });
