@@ -509,7 +509,7 @@ fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
     assert!(err.contains("no host will accept the signature"), "{err}");
     trust(format!("trust = [\"{}\", \"{}\"]\nthreshold = 2\n", keys[0], keys[1]));
     let (_, _, err) = again(&bob);
-    assert!(err.contains("generation 1 lacks signatures") && err.contains("require 2 of"), "{err}");
+    assert!(err.contains("generation 1 lacks signatures") && err.contains("require signatures from 2 of"), "{err}");
     desk.run(&format!("sign 1 --key {ann} --depot DEPOT"));
     assert!(!again(&bob).2.contains("warning"), "both have signed");
 }

@@ -485,6 +485,6 @@ mod tests {
         assert!(error.contains("no progress after entry 5"), "{error}");
         reading.target.name = Some("n2".parse().expect("a name"));
         let error = advance(&mut reading, seqs(&[9]), 3).expect_err("refused").to_string();
-        assert!(error.contains("is that of n1"), "{error}");
+        assert!(error.contains("is the history of n1"), "{error}");
     }
 }

@@ -401,7 +401,7 @@ async fn hosts_that_leave_hear_of_it() {
     publish(folder.path(), 7, &[("n1", &n1.address, 0)]);
     let depot = folder.path().to_str().expect("text");
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "--prepare-timeout", "200ms"]).await;
-    assert!(ran.code == 0 && ran.err.contains("not reachable: n3") && ran.err.contains("it departs"), "{ran:?}");
+    assert!(ran.code == 0 && ran.err.contains("not reachable: n3") && ran.err.contains("the host departs"), "{ran:?}");
     assert_eq!(orders(&n2), TAKEN);
 
     n1.change(|status| status.generation = Some(GenerationNumber(6)));

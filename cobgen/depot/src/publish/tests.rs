@@ -97,7 +97,7 @@ fn what_does_not_fit_together_is_refused() {
         fixture.depot.publish(&publication(&generation, "")).expect_err("unfit").to_string()
     };
     assert!(refused(|g| g.manifest.format = 2).contains("format 2"));
-    assert!(refused(|g| g.manifest.parent = g.manifest.generation).contains("not above"));
+    assert!(refused(|g| g.manifest.parent = g.manifest.generation).contains("must be higher than"));
     assert!(refused(|g| g.bundles.clear()).contains("same hosts"));
     assert!(refused(|g| g.bundles.values_mut().for_each(|b| b.kinds.clear())).contains("hash"));
     assert_eq!(fixture.depot.latest().expect("read"), None);

@@ -180,7 +180,7 @@ impl Stage {
     /// Runs a command without showing it.
     pub(crate) async fn order(&self, words: &[&str]) -> Result<(), Failure> {
         let (code, out) = self.quietly(words).await;
-        if code == 0 { Ok(()) } else { Err(Failure::environment(out.to_string())) }
+        if code == 0 { Ok(()) } else { Err(Failure::environment(out)) }
     }
 
     async fn quietly(&self, words: &[&str]) -> (u8, String) {
