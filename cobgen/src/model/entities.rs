@@ -132,7 +132,7 @@ pub struct TemplateEntry {
 
 /// What counts how much.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct WeightsEntry {
     /// Weight of each service on a node; default 0.
     pub services: Option<i64>,
@@ -220,7 +220,7 @@ pub struct QuantitiesEntry {
 
 /// A share of the cluster's nodes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct RatioEntry {
     /// The minimum.
     pub min: Option<Ratio>,
