@@ -183,7 +183,7 @@ pub enum Command {
     /// Show a past switch step by step, with its waits
     #[command(after_help = help::REPLAY)]
     Replay(crate::commands::replay::ReplayArgs),
-    /// Report a switch: failures, interruptions, waits; as text, JSON or HTML
+    /// Report a switch: failures, interruptions, waits; also as HTML
     #[command(after_help = help::REPORT)]
     Report(ReportArgs),
     /// Show what a switch would do now; changes nothing

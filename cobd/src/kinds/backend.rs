@@ -275,6 +275,7 @@ impl Tools {
         self.acts_apart
     }
 
+    /// Lets native kinds act in processes, which can be killed, also for short work.
     pub(super) fn act_apart(&mut self) {
         self.acts_apart = true;
     }

@@ -387,16 +387,14 @@ impl Kinds {
         self
     }
 
-    /// Lets native kinds act in processes, which can be killed, also for short work.
-    pub(super) fn act_apart(&mut self) {
-        Arc::get_mut(&mut self.hands.tools).expect("no job has begun").act_apart();
+    pub(super) fn tools_mut(&mut self) -> &mut Tools {
+        Arc::get_mut(&mut self.hands.tools).expect("no job has begun")
     }
 
     /// Uses systemd at another address.
     #[cfg(test)]
     pub(super) fn use_systemd_at(&mut self, address: &str) {
-        let tools = Arc::get_mut(&mut self.hands.tools).expect("no job has begun");
-        tools.set_systemd(super::systemd::Systemd {
+        self.tools_mut().set_systemd(super::systemd::Systemd {
             address: Some(address.to_owned()),
             ..super::systemd::Systemd::default()
         });

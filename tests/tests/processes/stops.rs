@@ -93,7 +93,7 @@ fn who_needs_it_stops_first_and_starts_last_over_kills() {
     assert!(code == 0 && said.contains("n1: stopped already"), "{said}");
     assert!(shop.said().is_empty());
     let (code, said) = shop.cobctl(&["start", "app"]);
-    assert!(code == 1 && said.contains("it needs n1/db/instance, and n1/db/instance is stopped by order of"), "{said}");
+    assert!(code == 1 && said.contains("need n1/db/instance, and n1/db/instance is stopped by order of"), "{said}");
     let (code, said) = shop.cobctl(&["start", "db", "--wait", "60s"]);
     assert!(code == 0 && said.contains("2 change objects started"), "{said}");
     assert_eq!(shop.said(), ["start db", "start app"]);

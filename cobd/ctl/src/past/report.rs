@@ -10,7 +10,7 @@ use super::replay::{ReplayStep, Waited};
 
 /// A transition of the switch. Its attempts count together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct SwitchStep {
     /// The change object.
     pub cob: CobId,
     /// The state before.
@@ -52,7 +52,7 @@ pub struct Interruption {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Parts {
     /// All transitions, by their start.
-    pub transitions: Vec<Step>,
+    pub transitions: Vec<SwitchStep>,
     /// The interruptions, the longest first.
     pub interruptions: Vec<Interruption>,
     /// The hosts that have departed or become active, with the nanoseconds since the start of the switch.
@@ -80,7 +80,7 @@ impl Parts {
                         continue;
                     }
                     last.insert(cob, parts.transitions.len());
-                    parts.transitions.push(Step {
+                    parts.transitions.push(SwitchStep {
                         cob: cob.clone(),
                         from: from.clone(),
                         to: next.clone(),
@@ -111,7 +111,7 @@ impl Parts {
     }
 
     /// The transitions whose last attempt failed.
-    pub fn failed(&self) -> impl Iterator<Item = &Step> {
+    pub fn failed(&self) -> impl Iterator<Item = &SwitchStep> {
         self.transitions.iter().filter(|step| step.ok == Some(false))
     }
 
@@ -132,8 +132,8 @@ impl Parts {
     }
 }
 
-fn interruptions(transitions: &[Step]) -> Vec<Interruption> {
-    let mut by_cob: BTreeMap<&CobId, Vec<&Step>> = BTreeMap::new();
+fn interruptions(transitions: &[SwitchStep]) -> Vec<Interruption> {
+    let mut by_cob: BTreeMap<&CobId, Vec<&SwitchStep>> = BTreeMap::new();
     for step in transitions {
         by_cob.entry(&step.cob).or_default().push(step);
     }

@@ -55,7 +55,7 @@ impl Subject {
         let folder = scratch.canonicalize()?.join("state");
         let (sender, ended) = mpsc::channel(16);
         let mut kinds = Kinds::new(&folder, program.clone(), sender)?;
-        kinds.act_apart();
+        kinds.tools_mut().act_apart();
         #[cfg(test)]
         let kinds = match &case.backend {
             Some(backend) => kinds.with_backend(backend.clone()),

@@ -120,7 +120,7 @@ fn the_words_of_the_command_line_are_checked() {
         ("app --listen 127.0.0.1:1 --config x", "has no option `--config`"),
         ("app --listen 10.0.0.1:1 --db 127.0.0.1:1", "not a loopback address"),
         ("lb --listen 127.0.0.1:1 --apps 127.0.0.1:2,", "\"\" is not an address"),
-        ("ask", "one address"),
+        ("ask", "single address"),
     ] {
         let told = wrong(line);
         assert!(told.contains(word) && told.contains("usage: "), "{line}: {told}");
