@@ -104,6 +104,23 @@ impl Drop for Caller {
     }
 }
 
+/// A job until its end, also if it panics or never starts.
+struct Running {
+    cancelled: Arc<AtomicBool>,
+    runs: Arc<Mutex<bool>>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        *runs = false;
+        if self.cancelled.load(Ordering::Relaxed) {
+            self.shared.abandoned.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Pool {
     /// Runs a job in another thread, unless its caller stopped waiting before the start. The job may look whether its
     /// caller still waits.
@@ -117,27 +134,15 @@ impl Pool {
         let pool = self.clone();
         let future = async move {
             let (cancelled, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(true)));
-            let caller = Caller { cancelled, runs, shared: pool.shared.clone() };
-            let (cancelled, runs, shared) = (caller.cancelled.clone(), caller.runs.clone(), pool.shared.clone());
-            let begun = pool.run(does, move || {
-                let done = match cancelled.load(Ordering::Relaxed) {
-                    true => Err("no caller waits for it any more".to_owned()),
-                    false => catch_unwind(AssertUnwindSafe(|| job(&cancelled)))
-                        .unwrap_or_else(|_| Err("its thread has panicked".to_owned())),
-                };
-                let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
-                *runs = false;
-                if cancelled.load(Ordering::Relaxed) {
-                    shared.abandoned.fetch_sub(1, Ordering::Relaxed);
-                }
-                done
+            let running = Running { cancelled: cancelled.clone(), runs: runs.clone(), shared: pool.shared.clone() };
+            let _caller = Caller { cancelled, runs, shared: pool.shared.clone() };
+            let begun = pool.run(does, move || match running.cancelled.load(Ordering::Relaxed) {
+                true => Err("no caller waits for it any more".to_owned()),
+                false => job(&running.cancelled),
             });
             let done = match begun {
                 Ok(done) => done.await.unwrap_or_else(|_| Err("its thread has panicked".to_owned())),
-                Err(why) => {
-                    *caller.runs.lock().unwrap_or_else(PoisonError::into_inner) = false;
-                    Err(why)
-                }
+                Err(why) => Err(why),
             };
             done.unwrap_or_else(failed)
         };
