@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cob_types::calendar;
+
 /// Seconds since 1970-01-01 UTC, or 0 if the clock is earlier.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
@@ -11,8 +13,6 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn signed(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
-
-use cob_types::calendar;
 
 /// `2026-11-21 03:24:07 UTC`, from seconds since 1970-01-01 UTC.
 pub(crate) fn utc(seconds: i64) -> String {
