@@ -74,7 +74,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReportArg
     } else if context.json {
         screen.json(&report)?;
     } else {
-        for line in lines(&report) {
+        for line in lines(screen, &report) {
             screen.line(&line)?;
         }
     }
@@ -175,23 +175,17 @@ fn took(step: &SwitchStep) -> u64 {
 }
 
 /// The report for a terminal.
-fn lines(report: &Report) -> Vec<String> {
+fn lines(screen: &Screen, report: &Report) -> Vec<String> {
     let mut lines = vec![sentence(report)];
     lines.extend(facts(report).into_iter().map(|fact| format!("  {fact}")));
     for table in tables(report, ROWS) {
         lines.push(String::new());
         lines.push(format!("{}:", table.heading));
-        let cells = || std::iter::once(table.columns.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>());
-        let all: Vec<Vec<String>> = cells().chain(table.rows.into_iter().map(|row| row.cells)).collect();
-        let widths: Vec<usize> = (0..table.columns.len())
-            .map(|at| all.iter().map(|row| row[at].chars().count()).max().unwrap_or_default())
-            .collect();
-        for row in all {
-            let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            lines.push(format!("  {}", padded.collect::<Vec<_>>().join("  ")).trim_end().to_owned());
-        }
+        let mut shown = screen.table(table.columns);
+        shown.add_rows(table.rows.into_iter().map(|row| row.cells));
+        lines.extend(screen.lines(&shown));
         if table.more > 0 {
-            lines.push(format!("  … {} more, in the JSON", table.more));
+            lines.push(format!("… {} more, in the JSON", table.more));
         }
     }
     lines
@@ -270,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_report_for_people() {
-        let text = lines(&report()).join("\n");
+        let text = lines(&Screen::memory().0, &report()).join("\n");
         assert!(text.starts_with("Generation 4: "), "{text}");
         for part in ["2 transitions on 0 hosts, 1 failed, 0 repeated", "\nFailures:\n", "\nLongest transitions:\n"] {
             assert!(text.contains(part), "{part}: {text}");
