@@ -136,6 +136,10 @@ if wanted everyday; then
     # shellcheck source=tests/bed/everyday.sh
     source "$here/everyday.sh"
 fi
+if wanted firewall; then
+    # shellcheck source=tests/bed/firewall.sh
+    source "$here/firewall.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

@@ -29,6 +29,8 @@ pub enum Place {
     Part(&'static str, String),
     /// Inside the value of a key: the value of this key of a mapping.
     Value(&'static str, String),
+    /// Inside the content: the keys of mappings and the numbers of items, from the outside to the inside.
+    Path(Vec<String>),
 }
 
 /// The faults of a content, in the order of the checks.

@@ -17,6 +17,7 @@ mod download;
 mod edits;
 mod exec;
 mod fault;
+mod firewall;
 mod footprint;
 mod form;
 mod gates;
@@ -47,6 +48,7 @@ pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
 pub use exec::Exec;
 pub use fault::{Fault, Faults, Place};
+pub use firewall::{Action, Chain, Firewall, Network, Ports, Rule, read_rate};
 pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
 pub use gates::{Budget, HttpAddress, HttpCheck, Noop, TcpCheck, Wait};
@@ -97,6 +99,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<AuthorizedKey>(),
     Entry::of::<Hostname>(),
     Entry::of::<Timezone>(),
+    Entry::of::<Firewall>(),
     Entry::of::<Alternative>(),
     Entry::of::<AptSource>(),
     Entry::of::<Budget>(),

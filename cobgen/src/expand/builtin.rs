@@ -206,6 +206,15 @@ fn mark_of(place: &Place, content: &Node) -> Mark {
                 .next()
                 .unwrap_or(whole(key))
         }
+        Place::Path(steps) => {
+            let mut at = content;
+            for step in steps {
+                let item = || at.list()?.get(step.parse::<usize>().ok()?);
+                let Some(inner) = at.map().and_then(|map| map.get(step)).or_else(item) else { break };
+                at = inner;
+            }
+            at.mark
+        }
         Place::Value(key, part) => {
             at(key).and_then(Node::map).and_then(|map| map.get(part)).map_or(whole(key), |node| node.mark)
         }

@@ -20,6 +20,7 @@ mod concat;
 mod desired;
 mod file_tree;
 mod files;
+mod firewall;
 mod footprint;
 mod gates;
 mod ground;

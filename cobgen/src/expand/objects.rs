@@ -19,6 +19,7 @@ use super::builtin::{self, Made, Settled};
 use super::clusters::Placement;
 use super::file_tree;
 use super::files::{Files, Payload};
+use super::firewall;
 use super::hosts::Host;
 use super::kinds::{Found, Kinds, Known};
 use super::macros::{self, Member};
@@ -490,6 +491,7 @@ impl Maker<'_> {
             Some(kind) if kind.value == "file-tree" => {
                 file_tree::render_templates(&content, self.files, templates, scope, report)
             }
+            Some(kind) if kind.value == "firewall" => firewall::resolve(&content, scope, report),
             Some(_) | None => content,
         };
         let mut object = Object {

@@ -198,6 +198,14 @@ impl<'a> Scope<'a> {
         Some(others.filter_map(|h| self.world.hosts.0.get(h)).map(|h| h.value.clone()).collect::<Vec<_>>().into())
     }
 
+    /// The hosts with a service: of the own cluster, else of the only cluster that has it.
+    ///
+    /// # Errors
+    /// Why there are none, with the names that exist.
+    pub(super) fn hosts_of(&self, service: &str) -> Result<&'a [HostName], String> {
+        self.world.directory.nodes(service, self.service.map(|(cluster, _)| cluster))
+    }
+
     /// The function `on`.
     fn on(&self) -> Jinja {
         let directory = Arc::clone(&self.world.directory);
@@ -208,21 +216,24 @@ impl<'a> Scope<'a> {
 
 impl Directory {
     fn on(&self, service: &str, own: Option<usize>) -> Result<Jinja, Error> {
-        let fault = |text: String| Error::new(ErrorKind::InvalidOperation, text);
+        let nodes = self.nodes(service, own).map_err(|text| Error::new(ErrorKind::InvalidOperation, text))?;
+        Ok(nodes.iter().filter_map(|h| self.hosts.get(h)).cloned().collect::<Vec<_>>().into())
+    }
+
+    fn nodes(&self, service: &str, own: Option<usize>) -> Result<&[HostName], String> {
         let mine = own.and_then(|c| self.clusters.get(c)?.1.get(service));
         let mut others = self.clusters.iter().filter_map(|(_, services)| services.get(service));
-        let nodes = match (mine, others.next(), others.next()) {
-            (Some(nodes), _, _) | (None, Some(nodes), None) => nodes,
+        match (mine, others.next(), others.next()) {
+            (Some(nodes), _, _) | (None, Some(nodes), None) => Ok(nodes),
             (None, Some(_), Some(_)) => {
-                return Err(fault(format!("several clusters have the service `{service}`, but not this cluster")));
+                Err(format!("several clusters have the service `{service}`, but not this cluster"))
             }
             (None, None, _) => {
                 let all: Vec<&str> = self.clusters.iter().flat_map(|(_, s)| s.keys().map(String::as_str)).collect();
                 let help = did_you_mean_or_list(service, all.iter().copied()).unwrap_or_default();
-                return Err(fault(format!("no cluster has the service `{service}`; {help}")));
+                Err(format!("no cluster has the service `{service}`; {help}"))
             }
-        };
-        Ok(nodes.iter().filter_map(|h| self.hosts.get(h)).cloned().collect::<Vec<_>>().into())
+        }
     }
 }
 

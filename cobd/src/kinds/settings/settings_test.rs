@@ -368,6 +368,11 @@ fn contents_that_would_do_harm_are_refused() {
 
 /// Runs a test of this program again in separate namespaces of mounts and of the host name. `None`: this is the run in the namespace.
 pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
+    in_namespaces(test, &[])
+}
+
+/// The same with further namespaces.
+pub(super) fn in_namespaces(test: &str, more: &[&str]) -> Option<bool> {
     if std::env::var_os("COB_TEST_NAMESPACE").is_some() {
         return None;
     }
@@ -377,7 +382,7 @@ pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
     }
     let program = std::env::current_exe().expect("this program");
     let mut command = std::process::Command::new("unshare");
-    command.args(["--mount", "--uts", "--propagation", "private", "--"]).arg(program);
+    command.args(["--mount", "--uts", "--propagation", "private"]).args(more).arg("--").arg(program);
     command.args(["--exact", test, "--nocapture"]).env("COB_TEST_NAMESPACE", "1");
     let ran = command.output().expect("run");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
