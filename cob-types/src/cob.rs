@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use thin_vec::ThinVec;
 
 use crate::id::{CobId, KindName, StateName};
@@ -33,6 +34,7 @@ impl fmt::Debug for Fingerprint {
 
 /// A change object of a host, complete. A bundle has tens of thousands, most without dependencies: empty fields take
 /// little space.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cob {
     /// `HOST/NAME`.
@@ -47,7 +49,6 @@ pub struct Cob {
     pub fingerprint: Fingerprint,
     /// Hash over the fingerprints of the change objects in `restarts_on`, if it names any. When it changes, the change
     /// object is `outdated` although its own content is the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rests_on: Option<Fingerprint>,
     /// Transition dependencies.
     #[serde(default, skip_serializing_if = "ThinVec::is_empty")]
@@ -65,10 +66,8 @@ pub struct Cob {
     pub files: BTreeMap<String, PayloadFile>,
     /// The budget from which it takes a token before it leaves its preferred state or `outdated`: a state lock, kept
     /// until it is back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<Need>>,
     /// The most grants at a time; `None`: no limit. A budget has a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u32>,
     /// When it departs, it stays as it is, without a transition to its pre-remove state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::id::HostName;
 use crate::kind::Command;
@@ -91,28 +92,24 @@ impl JsonSchema for RunId {
 }
 
 /// Run a command, and follow its output until it ends.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOrder {
     /// A list: a program and its arguments. A text: a line for `/bin/sh -c`. At most 32 KiB.
     pub command: Command,
     /// The number of the run, new on the host; without it the host draws a number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// The user of the process; without it the user of the daemon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The working folder; without it `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// At most 64 variables in addition to the environment of actions; no name begins with `COB_`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The time limit in milliseconds, at most an hour; without it five minutes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The author's name for the history, as the client states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
@@ -170,15 +167,14 @@ impl fmt::Display for RunExit {
 }
 
 /// The end of a command.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
     /// How.
     pub exit: RunExit,
     /// The run time of the command in milliseconds, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
     /// Its output was cut off: so many bytes it has printed in all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<u64>,
 }
 

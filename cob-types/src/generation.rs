@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::askers::Askers;
 use crate::canonical::blob_hash;
@@ -88,10 +89,10 @@ pub enum Security {
 }
 
 /// A host in the manifest.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestHost {
     /// `tcp://IP:PORT`; absent: the host has no link to others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The keys with which the host proves its identity: a single key, or the old and the new key during a rollover.
     /// Empty under [`Security::LoopbackOnly`].
@@ -105,6 +106,7 @@ pub struct ManifestHost {
 
 /// The part of a generation for a host. It does not contain the generation's number: the bundle of an unchanged host is
 /// byte for byte the same in the next generation, and costs no space.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
     /// [`FORMAT`].
@@ -123,7 +125,6 @@ pub struct Bundle {
     pub secrets: BTreeMap<crate::secret::SecretId, serde_bytes::ByteBuf>,
     /// The change objects of other hosts that may send requests to this host; absent: an earlier version made the
     /// bundle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub askers: Option<Arc<Askers>>,
 }
 

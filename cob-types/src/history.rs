@@ -4,10 +4,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::id::{CobId, GenerationNumber, HostName, StateName};
 
 /// An event of the merged journal, as in `cobctl history --json`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryEntry {
     /// Nanoseconds since 1970-01-01 UTC, by the host's clock.
@@ -21,46 +23,39 @@ pub struct HistoryEntry {
     /// The active generation.
     pub generation: GenerationNumber,
     /// The change object of the event, if any.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cob: Option<CobId>,
     /// `check`, `start`, `end`, `request`, `grant`, `release`, `recall`, `activate`, `drift`, `lapsed`,
     /// `broken`, `stuck`, `chase`, `flap`, `order` …
     pub event: String,
     /// The state before, if the event has any.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub from: Option<StateName>,
     /// The entered, requested or granted state.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to: Option<StateName>,
     /// The attempt of an action, from 1.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub attempt: Option<u32>,
     /// The result of an action or a check: true, false; absent if not known (an orphaned action that was found again
     /// and whose result is lost has `null`).
     #[serde(default)]
+    #[serialize_always]
     pub ok: Option<bool>,
     /// Details, for people.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub detail: String,
     /// When the daemon learned of it, by the host's clock, if later: actions end by themselves.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub heard_ns: Option<u64>,
     /// The facts of the detail, for programs; absent if the detail has no facts.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub facts: Option<Facts>,
 }
 
 /// The facts in the detail of an entry.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// The generation that the event is about; of a rollback its target.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generation: Option<GenerationNumber>,
     /// The operator of an order.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub by: Option<String>,
     /// The other change object of a lock: the requested object, the grantor or the holder.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub other: Option<CobId>,
     /// A rollback by an order, which may come at any time; otherwise the switch policy or a cancel demands it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]

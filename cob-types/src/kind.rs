@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::id::{BlobHash, KindName, StateName};
 
@@ -77,19 +78,19 @@ pub fn check_payload_name<'a>(name: &str, all: impl Fn(&str) -> bool + 'a) -> Re
 }
 
 /// The check of a change object's state; it never changes the host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindCheck {
     /// The command that prints the state's name. Absent for built-in back ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Command>,
     /// The timeout.
     pub timeout_ms: u64,
     /// The interval of periodic checks for drift; absent: no periodic checks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
 }
 
 /// A transition of the matrix.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
     /// The state before.
@@ -97,7 +98,6 @@ pub struct Transition {
     /// The state after success.
     pub to: StateName,
     /// The command. Absent for built-in back ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Command>,
     /// The timeout.
     pub timeout_ms: u64,
@@ -108,10 +108,8 @@ pub struct Transition {
     /// The delay before the first retry; doubles with each retry, up to a minute.
     pub retry_delay_ms: u64,
     /// The state after a failure; absent: `unknown`, and a check follows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<StateName>,
     /// The command that reverts the transition, given its saved result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revert: Option<Command>,
     /// Marked by the author: it can't be reverted.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::canonical::blob_hash;
 use crate::generation::Manifest;
@@ -310,13 +311,12 @@ fn minute_of_week(second: u64) -> u16 {
 }
 
 /// The times at which a host acts by itself, in UTC: lines in the form of cron.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Schedule {
     /// It checks all its change objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<String>,
     /// It switches to the newest published generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+use serde_with::skip_serializing_none;
 
 use crate::cob::Fingerprint;
 use crate::codec::{self, CodecError};
@@ -161,6 +162,7 @@ pub struct About {
 }
 
 /// A request for a state lock.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The dependent.
@@ -178,10 +180,10 @@ pub struct Request {
     /// The change object whose own desired state began the chain.
     pub origin: CobId,
     /// The fingerprint of the asked change object that the asker expects.
+    #[serialize_always]
     pub fingerprint: Option<Fingerprint>,
     /// The active generation of the asker's host, which has a dependency that justifies the request; absent: the
     /// asker's daemon has an earlier version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// The asker has failed, and keeps its locks until an order: a budget then gives no more tokens.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -193,6 +195,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// A grant.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The dependent.
@@ -209,11 +212,11 @@ pub struct Grant {
     pub values: Values,
     /// The state folder ([`Incarnation::id`]) of the requesting host. A reinstalled host uses the same numbers again,
     /// and must not take a grant to its predecessor. `None`: the grantor does not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<u64>,
 }
 
 /// A refusal, with its reason.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// The pair and number.
@@ -222,7 +225,6 @@ pub struct Refused {
     pub reason: String,
     /// The state from which no route leads to a requested state; absent: another reason, or a daemon of an earlier
     /// version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StateName>,
 }
 
@@ -281,6 +283,7 @@ pub struct DepartureReport {
 pub const MAX_DEPARTURES: usize = 1000;
 /// A host is switching to a generation, or has activated it. Only a pointer: the receiver acts only if the generation
 /// is published and newer.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Going {
     /// The generation.
@@ -291,11 +294,11 @@ pub struct Going {
     pub round: u32,
     /// Hash of the generation's manifest: a host that knows another content under the number does not follow. Daemons
     /// of the previous version do not send it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
 }
 
 /// A host has rolled back from a generation, or is about to.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withdrawn {
     /// The generation that is rolled back.
@@ -309,7 +312,6 @@ pub struct Withdrawn {
     /// The reason, for people.
     pub why: String,
     /// Hash of the manifest of the generation that is rolled back, as in [`Going`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
     /// The order was a cancel.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -385,13 +387,13 @@ struct WireItem {
 
 /// Follows the protocol version (two bytes, big-endian), so that a batch of another version is recognised before any
 /// other byte is read.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize)]
 struct WireBatch {
     from: HostName,
     incarnation: Incarnation,
     lamport: u64,
     items: Vec<WireItem>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     under_way: Option<UnderWay>,
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::id::{CobId, GenerationNumber, HostName};
 use crate::words::list;
@@ -93,10 +94,12 @@ pub struct SwitchOutcome {
 }
 
 /// A switch on a host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostOutcome {
     /// The generation before; absent: no generation was active.
     #[serde(default)]
+    #[serialize_always]
     pub from: Option<GenerationNumber>,
     /// The generation of its goal.
     pub to: GenerationNumber,
@@ -106,9 +109,11 @@ pub struct HostOutcome {
     pub began_ns: u64,
     /// When the generation became active.
     #[serde(default)]
+    #[serialize_always]
     pub activated_ns: Option<u64>,
     /// When it ended.
     #[serde(default)]
+    #[serialize_always]
     pub ended_ns: Option<u64>,
     /// How it ended.
     pub ended: Ended,
@@ -116,7 +121,6 @@ pub struct HostOutcome {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
     /// When an order extended it to all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub widened_ns: Option<u64>,
     /// The change objects with transitions or failures; the others needed no change.
     #[serde(default, skip_serializing_if = "no_cobs")]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, StateName};
 use crate::maintenance::SharedWindows;
@@ -50,6 +51,7 @@ impl RefusedTokens {
 }
 
 /// A host. An unreachable host has only its name, `reachable: false` and `error`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostStatus {
     /// Its name.
@@ -57,13 +59,12 @@ pub struct HostStatus {
     /// Whether it answered.
     pub reachable: bool,
     /// Why it did not answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Its active generation; absent: no generation yet, or not known.
     #[serde(default)]
+    #[serialize_always]
     pub generation: Option<GenerationNumber>,
     /// The generation to which it switches, if a switch is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
     /// Every change object is in its preferred state under the active generation, according to a check of this
     /// incarnation or to the record of an earlier one, and no switch is under way. Of observed change objects any known
@@ -73,14 +74,11 @@ pub struct HostStatus {
     #[serde(default)]
     pub paused: bool,
     /// The protection of links and orders: `loopback-only` or `identities`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
     /// The key with which the host proves its identity; its newest key if its generation does not name its keys.
     /// Absent: it has no key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<PublicKey>,
     /// `tcp://IP:PORT` where it listens for other hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// The number of boots of its machine that its daemons have seen, with the present one; zero: not known.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -93,7 +91,6 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_ahead_s: u64,
     /// The traffic of its links in this incarnation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCounters>,
     /// Refusals of the last 30 to 60 minutes, by reason.
     #[serde(default, skip_serializing_if = "RefusalCounts::is_nothing")]
@@ -112,10 +109,8 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switch_waits: Vec<SwitchWait>,
     /// The generation whose switch was cancelled: the host is paused until it resumes or switches elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
     /// An operator's limit of concurrent transitions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// The active generation has converged at least once since its activation.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -124,7 +119,6 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepared: Vec<GenerationNumber>,
     /// The switch under way; or the last switch, unless it simply converged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchStatus>,
     /// Budgets of this host whose tokens an operator has limited to this number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -153,19 +147,16 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "is_false")]
     pub alone: bool,
     /// The generation before the present or last switch: its hosts may still be departing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_from: Option<GenerationNumber>,
     /// Hash of the active generation's manifest: after the restore of a depot, two generations may have the same
     /// number.
-    #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::id::hex_if_any")]
     #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
     /// The newest generation that the host has ever activated, prepared, or been ordered to activate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_known: Option<GenerationId>,
     /// How many milliseconds the host's clock was ahead of the client's clock; negative: behind. Filled in by the
     /// client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ms: Option<i64>,
     /// Requests of other hosts that were refused within the last hour because no dependency justifies them, by host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -178,11 +169,11 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "is_false")]
     pub asked_by_anybody: bool,
     /// The order of a switch that waits for maintenance windows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_wait: Option<WindowWait>,
 }
 
 /// The order of a switch that waits for the maintenance windows of the hosts that it changes.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowWait {
     /// The generation.
@@ -194,7 +185,6 @@ pub struct WindowWait {
     /// The windows; the switch starts when the windows of all hosts are open together.
     pub windows: SharedWindows,
     /// The seconds until it may start, zero if it starts now; absent if the windows are never open together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens_in_s: Option<u64>,
 }
 
@@ -215,6 +205,7 @@ impl KnownGenerations {
 }
 
 /// Requests of a host that were refused because no dependency justifies them.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unjustified {
     /// The host.
@@ -230,7 +221,6 @@ pub struct Unjustified {
     /// The requested states.
     pub states: Vec<StateName>,
     /// The generation in the request; absent: the daemon has an earlier version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
 }
 
@@ -263,6 +253,7 @@ pub enum InvalidGrantCause {
 }
 
 /// A switch, as seen by a host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SwitchStatus {
     /// Its goal; on the way there the host may activate other generations.
@@ -270,7 +261,6 @@ pub struct SwitchStatus {
     /// Its stage.
     pub stage: SwitchStage,
     /// During a rollback: the generation that is rolled back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<GenerationNumber>,
     /// Why it was rolled back, or why the rollback has stopped.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -278,7 +268,6 @@ pub struct SwitchStatus {
     /// The reaction to a failure.
     pub on_failure: OnFailure,
     /// The rest of the time in which the host must reach others; absent: no guard, or it is satisfied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard_left_ms: Option<u64>,
     /// The hosts that the guard requires and that are not reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -290,7 +279,7 @@ pub struct SwitchStatus {
     #[serde(default, skip_serializing_if = "is_false")]
     pub ordered: bool,
     /// Hash of the goal's manifest, if known.
-    #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::id::hex_if_any")]
     #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
 }
@@ -471,6 +460,7 @@ pub struct LinkCounters {
 }
 
 /// A link.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerStatus {
     /// The host at its other end.
@@ -480,10 +470,8 @@ pub struct PeerStatus {
     /// Since when.
     pub since_ns: u64,
     /// Why it is not up, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Why messages of the daemon at its other end do not count here, with or without a link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unheard: Option<Unheard>,
     /// An operator has fenced the host, there is no link to it, and no later incarnation of its daemon has sent
     /// messages since.

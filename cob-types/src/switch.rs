@@ -7,6 +7,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::id::{CobId, GenerationNumber, HostName};
 
@@ -47,6 +48,7 @@ pub enum OnFailure {
 }
 
 /// The policy of a switch, unless the order overrides it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SwitchPolicy {
     /// The reaction to a failure.
@@ -54,7 +56,6 @@ pub struct SwitchPolicy {
     pub on_failure: OnFailure,
     /// The connectivity guard: a host that does not reach all its linked hosts within this many milliseconds after its
     /// activation rolls back by itself; absent: no guard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
 }
 

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::skip_serializing_none;
 
 /// The prefix of a key or signature in text.
 const SCHEME: &str = "ed25519:";
@@ -58,6 +59,7 @@ pub enum Role {
 }
 
 /// A person who may give orders over the network.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operator {
     /// The rights of the operator.
@@ -66,7 +68,6 @@ pub struct Operator {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<PublicKey>,
     /// SHA-256 of a bearer token that also proves it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<crate::id::BlobHash>,
 }
 

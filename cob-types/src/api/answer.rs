@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::status::{HostStatus, WindowWait};
 use crate::trust::Role;
@@ -32,17 +33,18 @@ pub struct Whoami {
 }
 
 /// The data of an event.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// The number of changes of the status.
     #[serde(default)]
     pub change: u64,
     /// The status, on request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<HostStatus>,
 }
 
 /// The answer to an accepted and durable order.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
     /// Whether the order has changed anything: a repetition has not.
@@ -51,7 +53,6 @@ pub struct Done {
     #[serde(default)]
     pub detail: String,
     /// For `prepare` and `rollback`: the prepared generation or the rollback target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// For `prepare`: hosts of the generation without a link, and the reason if it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -64,7 +65,6 @@ pub struct Done {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unseen: String,
     /// To `switch`: the maintenance windows that it waits for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_wait: Option<WindowWait>,
 }
 
@@ -78,6 +78,7 @@ impl Done {
 }
 
 /// The JSON of a refusal.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusalBody {
     /// The refused request and the reason.
@@ -86,7 +87,6 @@ pub struct RefusalBody {
     #[serde(default)]
     pub hint: String,
     /// The reason, for programs; absent from daemons of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<RefusalCode>,
 }
 

@@ -2,20 +2,19 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The answer to a query about files.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesAnswer {
     /// The answer as text, or the requested text.
     pub text: String,
     /// The file, if the query did not name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The id of the conflict in a file to edit, for the decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
     /// The state that the check found, for a difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Files in conflict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -26,6 +25,7 @@ pub struct FilesAnswer {
 }
 
 /// A file in conflict.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileConflict {
     /// The file.
@@ -33,7 +33,6 @@ pub struct FileConflict {
     /// The two changes that conflict.
     pub what: String,
     /// The merged text with both sides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunks: Option<String>,
     /// The existing file is to be removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -7,6 +7,7 @@ use std::ops::Not;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::command_run::RunOrder;
 use crate::switch::OnFailure;
@@ -79,35 +80,33 @@ orders! {
 }
 
 /// Fetch and verify the bundle and manifest of a generation.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
     /// The generation.
     pub generation: GenerationNumber,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number
     /// refuses. Without the hash, the order means the generation of the host's own depot.
-    #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::id::hex_if_any")]
     #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
 }
 
 /// Switch to a generation.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {
     /// The generation.
     pub generation: GenerationNumber,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     /// The failure policy in place of the generation's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
     /// The time of the guard in milliseconds in place of the generation's; zero: no guard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
     /// The switch is for this host alone: it is not announced to others.
     #[serde(default, skip_serializing_if = "Not::not")]
@@ -117,11 +116,10 @@ pub struct Switch {
     pub only: Vec<HostName>,
     /// The newest generation that the author has seen on any host. A host that has switched to a newer generation since
     /// refuses the order; without `seen`, the host rolls back to the older generation if that is allowed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<GenerationNumber>,
     /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number
     /// refuses. Without the hash, the order means the generation of the host's own depot.
-    #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "crate::id::hex_if_any")]
     #[schemars(with = "Option<BlobHash>")]
     pub manifest: Option<BlobHash>,
     /// It starts at once, also outside the maintenance windows of the hosts that it changes.
@@ -159,86 +157,85 @@ impl Switch {
 }
 
 /// Roll back the last generation.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The rollback target; absent: the newest valid target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// Only prepare the rollback target, as for a switch.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub prepare: bool,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Stop the switch: running actions are asked to end, no transition starts, then the failure policy applies. If it
 /// is rollback, a host on which the named generation has converged rolls back too.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
     /// The generation of the switch; absent: the switch under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// The failure policy that applies; absent: the generation's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Discard a prepared generation to which no host has switched.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallOff {
     /// The generation.
     pub generation: GenerationNumber,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Limit the number of concurrent transitions.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// The most concurrent transitions; null: no limit.
+    #[serialize_always]
     pub at_most: Option<u32>,
     /// The budget whose tokens are limited instead; then null: as many tokens as in the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<CobId>,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Set the number of tokens of a budget until the next generation.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// The budget.
     pub budget: CobId,
     /// The number of tokens until the next generation; null: as many as in the model.
+    #[serialize_always]
     pub at_most: Option<u32>,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Retry a failed change object.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// The change object; for `retry` a change object of this host.
     pub cob: CobId,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Check change objects now, even if their state is known.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
@@ -246,11 +243,11 @@ pub struct Check {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cobs: Vec<CobId>,
     /// The author of the order, for the log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Move change objects to their stopped states, until they are started or the next generation is activated.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
@@ -263,78 +260,72 @@ pub struct Stop {
     #[serde(default, skip_serializing_if = "Not::not")]
     pub until_boot: bool,
     /// The author of the order, for the history and for reports on stopped change objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// A change object that shall stop.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopOne {
     /// The change object.
     pub cob: CobId,
     /// The stopped change object that it needs, and because of which it stops too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<CobId>,
 }
 
 /// Start stopped change objects.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
     /// The stopped change objects of this host that shall start. The order starts all or is refused.
     pub cobs: Vec<CobId>,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Fence a host that will not come back as it was: release its locks on this host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fence {
     /// The host that will not come back as it was.
     pub host: HostName,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Mark departing change objects as departed, although they are not or their state is unknown: a change object or all of a
 /// host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MarkDeparted {
     /// The change object that is marked as departed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cob: Option<CobId>,
     /// The host whose awaited change objects are all marked as departed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Decide about conflicts in files.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolve {
     /// The change object.
     pub cob: CobId,
     /// The file; absent: all files with conflicts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Only this conflict, as `hunks` showed it (`conflict`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
     /// A prepared generation; absent: the active generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// The decision.
     pub choice: ChoiceWord,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
@@ -351,6 +342,7 @@ pub enum ChoiceWord {
 }
 
 /// Restore a file from a kept version.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restore {
@@ -361,33 +353,32 @@ pub struct Restore {
     /// The file.
     pub path: String,
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Reboot this host; all that runs on it is stopped first.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reboot {
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Pause: no new transition starts.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
 /// Resume: transitions may start again.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
     /// The author of the order, for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }

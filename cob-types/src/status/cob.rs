@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::is_false;
 use crate::id::{CobId, StateName};
@@ -21,6 +22,7 @@ pub enum Phase {
 }
 
 /// A change object.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CobStatus {
     /// `HOST/NAME`.
@@ -29,8 +31,10 @@ pub struct CobStatus {
     #[serde(default)]
     pub kind: String,
     /// Its state; absent: unknown.
+    #[serialize_always]
     pub state: Option<StateName>,
     /// Its desired state; absent while its state is unknown.
+    #[serialize_always]
     pub target: Option<StateName>,
     /// Its preferred state.
     pub preferred: StateName,
@@ -46,7 +50,6 @@ pub struct CobStatus {
     /// Its reasons to wait.
     pub waits_for: Vec<Wait>,
     /// The running action, or the action that failed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionStatus>,
     /// Detected problems: stuck (deadlock), chase (livelock), flap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -61,12 +64,12 @@ pub struct CobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drift: Vec<FileDrift>,
     /// An operator has stopped it. Its preferred state is then its stopped state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
 }
 
 /// An operator's order to stop a change object. It holds until the change object is started, or the next generation is
 /// activated.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stopped {
     /// The operator.
@@ -75,7 +78,6 @@ pub struct Stopped {
     #[serde(default, skip_serializing_if = "is_false")]
     pub restart: bool,
     /// It was stopped because it needs this change object, which the same order stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<CobId>,
     /// It starts again automatically after a reboot of its host.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -143,15 +145,14 @@ impl Stopped {
 }
 
 /// A file that others changed, with the traces of its author.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileDrift {
     /// Its path.
     pub path: String,
     /// The time of the last change, in seconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_s: Option<u64>,
     /// Its owner; absent: the file is gone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Users that were logged in at that time, and still are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -159,6 +160,7 @@ pub struct FileDrift {
 }
 
 /// A grant of the change object.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// The holder.
@@ -168,7 +170,6 @@ pub struct Holder {
     /// It was recalled.
     pub recalled: bool,
     /// Since when it has been granted, or recalled. Daemons of the previous version do not report it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
     /// The holder has failed, so the budget of its token gives no more tokens.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -176,6 +177,7 @@ pub struct Holder {
 }
 
 /// A reason why a change object waits.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Wait {
@@ -191,10 +193,8 @@ pub enum Wait {
         #[serde(default, skip_serializing_if = "is_false")]
         recalled: bool,
         /// The reason of a refusal, if it was refused.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
         /// The state of the requested change object from which no route led to an acceptable state.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         refused_in: Option<StateName>,
     },
     /// Its budget has no free token.
@@ -285,13 +285,12 @@ impl Wait {
 }
 
 /// A running action or check, or the last failed action.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActionStatus {
     /// The state before; absent for a check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StateName>,
     /// The state after; absent for a check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<StateName>,
     /// The number of the attempt, from 1.
     pub attempt: u32,
@@ -320,6 +319,7 @@ pub const EARLIER_CONTENT: &str =
     "it runs with the content of an earlier generation; the new content follows when it ends";
 
 /// A detected problem.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "trouble", rename_all = "kebab-case")]
 pub enum Trouble {
@@ -345,7 +345,6 @@ pub enum Trouble {
         /// How often.
         times: u32,
         /// The change object whose request made it leave last; absent: its own preferred state.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         because_of: Option<CobId>,
     },
     /// A problem that only a newer version knows.

@@ -11,6 +11,7 @@ use cob_types::message::Values;
 use cob_types::status::Stopped;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName, codec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::skip_serializing_none;
 
 pub use durable::{Durable, DurableCob, Missed};
 
@@ -20,6 +21,7 @@ use crate::time::Time;
 mod durable;
 
 /// An entry.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The time.
@@ -31,11 +33,11 @@ pub struct Record {
     /// The content.
     pub body: Body,
     /// The operator of an order, if any: only for the history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
 /// A lock that a grant or action relies on.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRecord {
     /// The grantor.
@@ -48,7 +50,6 @@ pub struct LockRecord {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: Values,
     /// The content that it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Fingerprint>,
 }
 
@@ -130,6 +131,7 @@ impl<'de> Deserialize<'de> for GrantRecord {
 }
 
 /// An action that has begun.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// The number of the job.
@@ -145,7 +147,6 @@ pub struct Begun {
     /// The locks that it runs under.
     pub locks: Vec<LockRecord>,
     /// The token of its budget that it has taken to leave its state, and keeps until it is back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<LockRecord>>,
     /// The generation by which it runs; zero: written by an older version.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -153,6 +154,7 @@ pub struct Begun {
 }
 
 /// The content of an entry. `cob` is always the change object of this host that it is about.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the field names describe their content")]
 pub enum Body {
@@ -169,12 +171,7 @@ pub enum Body {
     /// A change object has departed, in this state. For change objects that depart beside it, a kept change object also
     /// counts as being in its pre-remove state.
     #[serde(rename = "Gone")]
-    Removed {
-        cob: CobId,
-        state: StateName,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        kept_from: Option<StateName>,
-    },
+    Removed { cob: CobId, state: StateName, kept_from: Option<StateName> },
     /// A grant is about to be sent.
     Granted { cob: CobId, to: CobId, grant: GrantOut },
     /// A grant was released (or was never received).
@@ -189,8 +186,10 @@ pub enum Body {
         to: StateName,
         attempt: u32,
         /// `None`: unknown.
+        #[serialize_always]
         ok: Option<bool>,
         /// The present state; `None`: unknown.
+        #[serialize_always]
         state: Option<StateName>,
         /// Consecutive failed attempts.
         failures: u32,
@@ -198,14 +197,15 @@ pub enum Body {
         failed: bool,
         values: Values,
         /// The content of the transition.
+        #[serialize_always]
         applied: Option<Fingerprint>,
         /// The dependencies at that time.
+        #[serialize_always]
         rests_on: Option<Fingerprint>,
         /// When the action itself began and ended.
         span: (u64, u64),
         error: String,
         /// The token of its budget that it still keeps: it is not back yet.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<Box<LockRecord>>,
         /// A person has to decide a conflict.
         #[serde(default, skip_serializing_if = "is_default")]
@@ -215,12 +215,14 @@ pub enum Body {
     Checked {
         cob: CobId,
         /// `None`: the check could not determine it.
+        #[serialize_always]
         state: Option<StateName>,
         /// The recorded state was another.
         drift: bool,
         failed: bool,
         values: Values,
         /// The dependencies of the running process, if known.
+        #[serialize_always]
         rests_on: Option<Fingerprint>,
         detail: String,
         /// The check could not determine the state: this is the previously known state.

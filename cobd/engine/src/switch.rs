@@ -25,6 +25,7 @@ use cob_types::message::UnderWay;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::guard::Guard;
 use crate::time::Time;
@@ -196,9 +197,11 @@ pub struct Current {
 }
 
 /// The host's knowledge of switches.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switching {
     /// The current or last switch.
+    #[serialize_always]
     pub current: Option<Current>,
     /// Generations that were rolled back and not switched to again.
     pub withdrawn: BTreeMap<GenerationNumber, Withdrawal>,
@@ -213,10 +216,8 @@ pub struct Switching {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drained: BTreeMap<HostName, GenerationNumber>,
     /// The order that waits for maintenance windows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Box<Waiting>>,
     /// The generation whose waiting order was cancelled last: a host that follows its depot does not follow to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<GenerationNumber>,
 }
 

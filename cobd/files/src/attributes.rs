@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::skip_serializing_none;
 
 /// All attributes, as on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,16 +27,14 @@ const AS_ANOTHER: u32 = 0o6000;
 pub(crate) const ACCESS: [&str; 3] = ["system.posix_acl_access", "system.posix_acl_default", "security.capability"];
 
 /// The managed attributes. All others stay as they are.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Managed {
     /// Permission bits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
     /// The owner's number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// The group's number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
     /// Extended attributes by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -22,6 +22,7 @@ use cob_types::message::Values;
 use cob_types::{CobId, Command, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_with::skip_serializing_none;
 
 use super::backend::TransitionAttempt;
 use super::departure::Attempt;
@@ -38,13 +39,13 @@ const MAX_SAVED: usize = 64 << 10;
 pub(super) struct ExecKind;
 
 /// What is known about earlier runs.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     /// A hash of the command with its user, folder and variables.
     command: String,
     run: Run,
     /// What `save` found before the first run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     saved: Option<Saved>,
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use cob_types::message::{MAX_VALUES, Values};
 use cob_types::{Command, canonical};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::output;
 use super::redact::Redactor;
@@ -106,6 +107,7 @@ pub struct Spec {
 }
 
 /// A [`Spec`] as the runner reads it.
+#[skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SpecFile {
     pub(super) format: u32,
@@ -118,7 +120,6 @@ pub(super) struct SpecFile {
     pub(super) stdout_apart: bool,
     pub(super) durable: bool,
     /// The private folder of a job with secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secrets: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) attached: bool,

@@ -19,6 +19,7 @@ use std::time::Duration;
 use cob_types::canonical::blob_hash;
 use cob_types::{HostName, PublicKey};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::error::{DepotError, PublishError};
 use crate::input::{read_json, write_json};
@@ -68,13 +69,13 @@ pub struct Enrolments {
 }
 
 /// A host's entry.
+#[skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     keys: Vec<PublicKey>,
     at: String,
     /// The hash from [`Entry::sum`], so that damage is noticed: any 43 letters are a valid key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     check: Option<String>,
     /// Keys that were replaced, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

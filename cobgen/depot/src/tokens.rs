@@ -15,6 +15,7 @@ use cob_types::remote::Standing;
 use cob_types::status::RefusedTokens;
 use cob_types::{BlobHash, HostName, PublicKey};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::enrolled::{self, Added, Former};
 use crate::error::{DepotError, PublishError};
@@ -33,6 +34,7 @@ const KEPT: u64 = 7 * 24 * 3600;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An issued token.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issued {
@@ -45,7 +47,6 @@ pub struct Issued {
     /// The time of expiry, in seconds since 1970-01-01 UTC.
     pub expires: u64,
     /// The first key that was shown with the token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PublicKey>,
     /// Whether that key waits for a person's approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

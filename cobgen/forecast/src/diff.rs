@@ -16,6 +16,7 @@ use cob_types::{
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 /// The most characters of a value in the text form.
 const SHOWN_VALUE: usize = 200;
@@ -65,12 +66,12 @@ pub struct KindChange {
 }
 
 /// The differences of a change object.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct CobChange {
     /// Its fingerprint differs: it will be checked, and leave `outdated` if the old content is found.
     pub outdated: bool,
     /// Its kind differs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Swap<KindName>>,
     /// Its kind's definition differs.
     pub kind_changed: bool,
@@ -83,13 +84,10 @@ pub struct CobChange {
     /// The names in its `restarts_on`, or the content of these change objects, differ.
     pub rests_on_changed: bool,
     /// Its preferred state differs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred: Option<Swap<StateName>>,
     /// Whether it departs without a change.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Swap<bool>>,
     /// Whether it is only observed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observe: Option<Swap<bool>>,
     /// Added dependencies, in the paper's notation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -100,18 +98,16 @@ pub struct CobChange {
 }
 
 /// A changed place in a JSON value.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContentChange {
     /// The path: `files./etc/db.conf.mode`, `[2]`; empty for the whole value.
     pub path: String,
     /// Before; absent: it was added.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
     /// After; absent: it was removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
     /// For texts of several lines: the changed lines, as a patch.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<String>,
 }
 

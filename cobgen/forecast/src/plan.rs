@@ -8,6 +8,7 @@ use std::path::Path;
 
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::durations::Spread;
 use cob_depot::input;
@@ -19,6 +20,7 @@ const MAX_FILE: u64 = 1 << 30;
 pub const FORMAT: u32 = 1;
 
 /// The forecast of a switch.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchPlan {
     /// [`FORMAT`].
@@ -47,7 +49,6 @@ pub struct SwitchPlan {
     /// Irreversible transitions.
     pub irreversible: Vec<Irreversible>,
     /// The point of no return; absent: all transitions are reversible.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point_of_no_return: Option<PointOfNoReturn>,
     /// Numbers of transitions on the critical path: each started because the previous transition ended, up to the last
     /// end.
@@ -66,10 +67,10 @@ pub struct Moved {
 }
 
 /// Hosts that wait for each other, or a single host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// With intermediate generations: the generation that is activated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<GenerationNumber>,
     /// Its hosts; if several, each waits for a departure on another host of the group.
     pub hosts: Vec<HostName>,
@@ -82,6 +83,7 @@ pub struct Group {
 }
 
 /// A transition.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// Its number.
@@ -99,7 +101,6 @@ pub struct Planned {
     /// Transitions that must have ended before.
     pub after: Vec<usize>,
     /// The transition whose end it waited for last; absent: it started on `go`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<usize>,
     /// The time from the end of the cause to its start: checks, messages, pauses.
     pub lag_us: u64,
@@ -108,7 +109,6 @@ pub struct Planned {
     /// Its stage, from 1.
     pub stage: usize,
     /// With intermediate generations: the target generation of its leg.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<GenerationNumber>,
     /// The reason for the transition.
     pub why: Why,
@@ -161,6 +161,7 @@ pub struct NeededBy {
 }
 
 /// A change object that does not serve for a while, or no longer serves.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interrupted {
     /// The change object.
@@ -168,12 +169,10 @@ pub struct Interrupted {
     /// The time when it leaves the state in which it serves.
     pub begin_us: u64,
     /// The time when it serves again; absent: it does not come back, or changes its preferred state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_us: Option<u64>,
     /// A single transition applies the new content, without another state in between.
     pub in_place: bool,
     /// Its new preferred state, if that differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<StateName>,
     /// The reason.
     pub why: Why,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cob_depot::{Depot, DepotError};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::{Answer, CommandResult, Stop, Terminal};
 use crate::diagnostic::{Diagnostic, Diagnostics, render};
@@ -150,14 +151,14 @@ struct AllJson<'a> {
     clusters: Vec<ClusterJson<'a>>,
 }
 
+#[skip_serializing_none]
 #[derive(Serialize)]
 struct ClusterJson<'a> {
     name: &'a str,
+    #[serialize_always]
     solvable: Option<bool>,
     nodes: &'a [LayoutNode],
-    #[serde(skip_serializing_if = "Option::is_none")]
     reason: &'a Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     explanation: &'a Option<serde_json::Value>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     leaving: &'a [String],

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cob_types::command_run::{RunEnd, RunEvent, RunExit, RunId, RunOrder, StoredRun, shown};
 use cob_types::{Command, HostName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -126,20 +127,17 @@ struct Heard {
     outcome: Option<Outcome>,
 }
 
+#[skip_serializing_none]
 #[derive(Serialize)]
 struct HostInJson<'a> {
     host: &'a HostName,
     outcome: &'static str,
     succeeded: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<&'a RunExit>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     took_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cut: Option<u64>,
     stdout: &'a str,
     stderr: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "str::is_empty")]
     hint: &'a str,

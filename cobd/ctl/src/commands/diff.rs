@@ -7,6 +7,7 @@ use cob_types::api::{FilesAnswer, StatusOf};
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::Context;
 use super::files::{ask, shown};
@@ -32,13 +33,14 @@ struct DiffJson {
 }
 
 /// The file trees of a host.
+#[skip_serializing_none]
 #[derive(Serialize)]
 struct OfHost {
     name: HostName,
     reachable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// `None`: the host has no generation, so no desired files are known.
+    #[serialize_always]
     generation: Option<GenerationNumber>,
     /// How many file trees were compared.
     looked: usize,

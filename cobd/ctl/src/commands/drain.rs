@@ -10,6 +10,7 @@ use cob_types::api::{Done, StatusOf, order};
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
 use cob_types::{CobId, HostName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::time::Instant;
 
 use super::objects::{Objects, cobs_of};
@@ -45,6 +46,7 @@ struct Report {
 }
 
 /// The result of one host. Fields are only added.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct Drained {
     host: HostName,
@@ -52,7 +54,6 @@ struct Drained {
     cobs: Vec<CobId>,
     drained: Ended,
     /// With `--reboot`: whether all objects have returned.
-    #[serde(skip_serializing_if = "Option::is_none")]
     returned: Option<Ended>,
     /// Why not, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]

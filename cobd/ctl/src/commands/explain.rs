@@ -9,6 +9,7 @@ use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, InvalidGrant, Phase, WindowWait};
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::near::near;
 use super::{Context, leaving};
@@ -62,11 +63,14 @@ async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> CommandR
 }
 
 /// The waits of a host: the JSON of `cobctl explain HOST`. New versions only add fields.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct ExplainedHost {
     host: HostName,
     answer: String,
+    #[serialize_always]
     generation: Option<GenerationNumber>,
+    #[serialize_always]
     switching_to: Option<GenerationNumber>,
     /// Each awaited change object.
     waits: Vec<Explained>,
@@ -74,7 +78,6 @@ struct ExplainedHost {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lapses: Vec<InvalidGrant>,
     /// The order of a switch that waits for maintenance windows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     window_wait: Option<WindowWait>,
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cob_types::words::count;
 use cob_types::{HostName, manager_status};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -43,6 +44,7 @@ pub(super) enum Outcome {
 }
 
 /// The result for a host: the JSON of these commands.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct HostResult {
     name: HostName,
@@ -50,11 +52,8 @@ pub(super) struct HostResult {
     outcome: Outcome,
     /// The completed steps.
     did: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     hint: String,

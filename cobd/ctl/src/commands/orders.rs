@@ -10,6 +10,7 @@ use cob_types::HostName;
 use cob_types::api::{Done, Order, StatusOf, order};
 use cob_types::status::{ClusterStatus, HostStatus, SwitchWait};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::sync::mpsc;
 
 use super::{Context, leaving};
@@ -31,13 +32,13 @@ pub(super) struct Answers<T> {
 }
 
 /// The answer of a host, or the error.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Answer<T> {
     pub(super) name: HostName,
     pub(super) reachable: bool,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     pub(super) done: Option<T>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) hint: String,

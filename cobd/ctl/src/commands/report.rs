@@ -7,6 +7,7 @@ use cob_forecast::show::{Bar, Chart, chart};
 use cob_types::GenerationNumber;
 use cob_types::outcome::SwitchOutcome;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::{Context, outcomes, replay};
 use crate::args::ReportArgs;
@@ -21,11 +22,11 @@ const ROWS: usize = 20;
 const ROWS_IN_HTML: usize = 1000;
 
 /// The report. New versions only add fields.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct Report {
     generation: GenerationNumber,
     /// The message and the publisher of the generation; absent without a depot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<Published>,
     outcome: SwitchOutcome,
     #[serde(flatten)]

@@ -10,6 +10,7 @@ use cob_types::api::{Done, StatusOf, order};
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
 use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::time::Instant;
 
 use super::explain::first_causes;
@@ -34,6 +35,7 @@ const STRANDED_FOR: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(1);
 
 /// The JSON of `cobctl retry`. New versions only add fields.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct Report {
     /// Whether any of the change objects had failed.
@@ -45,7 +47,6 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreached: Vec<HostName>,
     /// The result, if the command waited for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Ended>,
     /// Why the change objects are not settled, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,12 +54,12 @@ struct Report {
 }
 
 /// The result of the order for a change object.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct RetryResult {
     cob: CobId,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     done: Option<Done>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     hint: String,

@@ -9,6 +9,7 @@ use cob_types::api::{Done, StatusOf, order};
 use cob_types::status::{ClusterStatus, HostStatus, Stopped};
 use cob_types::{CobId, HostName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::time::Instant;
 
 use super::objects::{Meant, Objects, cobs_of};
@@ -59,6 +60,7 @@ impl Operation {
 }
 
 /// The JSON of these commands. Fields are only added.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct Report {
     /// What is to be done with them.
@@ -67,7 +69,6 @@ struct Report {
     #[serde(flatten)]
     answers: Answers<Done>,
     /// What came of it, if that was waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Ended>,
     /// Why it has not come about, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]

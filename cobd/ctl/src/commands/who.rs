@@ -3,6 +3,7 @@
 use cob_types::api::Whoami;
 use cob_types::{HostName, PublicKey};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::Context;
 use crate::args::{Global, KeyArgs};
@@ -15,20 +16,20 @@ use crate::targets::Target;
 use crate::words::clean;
 
 /// The JSON of `trust whoami`.
+#[skip_serializing_none]
 #[derive(Serialize)]
 struct Answers {
-    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<PublicKey>,
     hosts: Vec<Answer>,
 }
 
+#[skip_serializing_none]
 #[derive(Serialize)]
 struct Answer {
     host: HostName,
     reachable: bool,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     who: Option<Whoami>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     hint: String,

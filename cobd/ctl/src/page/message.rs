@@ -5,6 +5,7 @@
 use cob_types::GenerationNumber;
 use cob_types::status::SwitchStage;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 /// A message: a line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,12 +42,12 @@ pub(crate) struct Snapshot {
 }
 
 /// The changes since the message before.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Delta {
     /// The number of the message.
     pub seq: u64,
     /// The cluster as a whole, if it has changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
     /// The hosts that have changed; each replaces the host of its name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,6 +71,7 @@ impl Delta {
 }
 
 /// The cluster as a whole.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Cluster {
     /// `converged`, `not` or `unreached`.
@@ -79,19 +81,17 @@ pub(crate) struct Cluster {
     /// Why it is not converged, a reason each.
     pub reasons: Vec<String>,
     /// The command that helps most.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// The generation that most hosts have.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// The newest generation of the depot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub newest: Option<GenerationNumber>,
     /// Whether a depot is known: without it there are no plans, no graph and no list of generations.
     pub depot: bool,
 }
 
 /// A host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Host {
     /// Its name.
@@ -99,20 +99,16 @@ pub(crate) struct Host {
     /// It has answered.
     pub reachable: bool,
     /// Why it has not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Its active generation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// The generation that it switches to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
     /// Its own report.
     pub converged: bool,
     /// It starts no transitions.
     pub paused: bool,
     /// The cancelled generation; the host stands still.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
     /// Its state as `cobctl status` shows it.
     pub words: String,
@@ -124,14 +120,13 @@ pub(crate) struct Host {
     /// How many change objects are of each [`Class`].
     pub counts: [u64; Class::ALL],
     /// The switch under way, or last rolled back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<Switch>,
     /// The order that waits for maintenance windows, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for_window: Option<String>,
 }
 
 /// A switch on a host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Switch {
     /// The generation.
@@ -142,7 +137,6 @@ pub(crate) struct Switch {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// The abandoned generation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<GenerationNumber>,
 }
 
@@ -207,10 +201,10 @@ pub(crate) struct Columns {
 pub(crate) struct Row(pub usize, pub i64, pub i64, pub u8, pub u8, pub u64, pub Vec<usize>);
 
 /// The needs of change objects, and their places in the drawing.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Graph {
     /// The generation of the graph.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// Pairs in a row: the number of a change object, and the number of one that it needs.
     pub needs: Vec<usize>,
@@ -221,7 +215,6 @@ pub(crate) struct Graph {
     /// The area of each host.
     pub bands: Vec<Band>,
     /// Why there is no graph.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
@@ -241,6 +234,7 @@ pub(crate) struct Band {
 }
 
 /// An order of this page.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Order {
     /// Its number.
@@ -250,10 +244,8 @@ pub(crate) struct Order {
     /// Since when, in milliseconds since 1970.
     pub began_ms: u64,
     /// Until when.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// Its exit status.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<u8>,
     /// The end of its output.
     pub output: String,

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use super::message::Order;
@@ -28,6 +29,7 @@ const RUNNING: usize = 8;
 const OUTPUT: usize = 16 << 10;
 
 /// The answer to a question.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Answer {
     /// The exit status of the command.
@@ -37,7 +39,6 @@ pub(crate) struct Answer {
     /// Its messages besides the answer.
     pub problems: Vec<String>,
     /// Why it failed: `error`, `causes`, `hints`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Value>,
 }
 

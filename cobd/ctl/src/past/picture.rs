@@ -6,6 +6,7 @@ use cob_types::history::{HistoryEntry, HistoryEvent, LockEvent};
 use cob_types::past::HostPast;
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 /// All hosts at a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,6 +18,7 @@ pub struct Picture {
 }
 
 /// A past state of a host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PastHost {
     /// Its name.
@@ -24,42 +26,38 @@ pub struct PastHost {
     /// Whether it answers now, so that its history could be read.
     pub reachable: bool,
     /// Why a part of its state is not known; `None`: the whole state is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
     /// The active generation; `None`: not known, or no generation was active.
+    #[serialize_always]
     pub generation: Option<GenerationNumber>,
     /// The generation of its pending switch.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
     /// Whether an operator had paused it, or a cancelled switch had paused it.
     pub paused: bool,
     /// The generation whose switch was cancelled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
     /// Why its switch could neither continue nor roll back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// Its change objects, by id.
     pub cobs: Vec<PastCob>,
 }
 
 /// A past state of a change object.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PastCob {
     /// `HOST/NAME`.
     pub id: CobId,
     /// Its state; absent: the host did not know it either, or `known` is false.
+    #[serialize_always]
     pub state: Option<StateName>,
     /// Whether the history contains its state.
     pub known: bool,
     /// The target state of a running transition.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub moving_to: Option<StateName>,
     /// The attempt of that transition, or of the last failed transition.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// The start of this condition.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
     /// Whether it had failed.
     pub failed: bool,
@@ -281,12 +279,12 @@ impl Cob {
 }
 
 /// A difference between two pictures.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The host, or the host of the change object.
     pub host: HostName,
     /// The change object; `None`: the host itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cob: Option<CobId>,
     /// The state at the first moment, in words.
     pub before: String,

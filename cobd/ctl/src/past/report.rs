@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_types::history::HistoryEvent;
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::replay::{ReplayStep, Waited};
 
 /// A transition of the switch. Its attempts count together.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SwitchStep {
     /// The change object.
@@ -20,12 +22,10 @@ pub struct SwitchStep {
     /// When the first attempt began, in nanoseconds since the start of the switch.
     pub begin_ns: u64,
     /// When the last attempt ended; absent: it was under way at the end of the report.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub end_ns: Option<u64>,
     /// The number of attempts.
     pub attempts: u32,
     /// The result of the last attempt; absent: not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
     /// The reason of the last failure; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]

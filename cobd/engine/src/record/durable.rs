@@ -7,6 +7,7 @@ use cob_types::message::Values;
 use cob_types::status::Stopped;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, StateName};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::grants::Grants;
 use crate::record::{Begun, Body, GrantOut, GrantRecord, LockRecord, OrderRecord, Record, is_default};
@@ -14,10 +15,12 @@ use crate::switch::Switching;
 use crate::time::Time;
 
 /// The sum of the records: the knowledge that a daemon needs after a restart.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Durable {
     /// The last incarnation.
     #[serde(rename = "life")]
+    #[serialize_always]
     pub incarnation: Option<Incarnation>,
     /// The highest Lamport number seen.
     pub lamport: u64,
@@ -25,6 +28,7 @@ pub struct Durable {
     pub active: GenerationNumber,
     /// The generation of the pending switch.
     #[serde(rename = "going_to")]
+    #[serialize_always]
     pub pending: Option<GenerationNumber>,
     /// No new transition starts.
     pub paused: bool,
@@ -57,10 +61,9 @@ pub struct Durable {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<CobId>,
     /// The switch to this generation was cancelled, which pauses the host.
-    #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "held")]
     pub cancelled: Option<GenerationNumber>,
     /// The most parallel transitions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// The active generation has converged once since its activation.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -87,9 +90,11 @@ pub struct Durable {
 }
 
 /// The durable part of a change object.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DurableCob {
     /// `None`: unknown.
+    #[serialize_always]
     pub state: Option<StateName>,
     /// It has failed.
     pub failed: bool,
@@ -98,17 +103,19 @@ pub struct DurableCob {
     /// Its exported values. Most change objects export no values.
     pub values: Values,
     /// The content with which its state was last made.
+    #[serialize_always]
     pub applied: Option<Fingerprint>,
     /// Its dependencies at that time.
+    #[serialize_always]
     pub rests_on: Option<Fingerprint>,
     /// The action under way.
+    #[serialize_always]
     pub action: Option<Box<Begun>>,
     /// Grants out, by dependent. Most change objects have at most a single grant.
     pub grants: Grants,
     /// When its state last changed.
     pub since: Time,
     /// The token of its budget under which it left its state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<LockRecord>>,
     /// Grants invalidated while their holders were out of reach, by dependent: the holders do not know it yet.
     #[serde(default, skip_serializing_if = "Grants::is_empty")]
@@ -117,7 +124,6 @@ pub struct DurableCob {
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,
     /// The last failed attempt, while failed attempts count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<Box<Missed>>,
 }
 

@@ -23,6 +23,7 @@ use cob_types::codec;
 use git2::Oid;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+use serde_with::skip_serializing_none;
 
 use super::frames::{self, Frames, MAX_FRAME, Next};
 use super::{Blob, Frozen, Listing, Part, Reason, Record, RecordedEntry, RecordedNode};
@@ -358,16 +359,18 @@ struct Line {
 }
 
 /// The entry of a path in a frame.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize)]
 struct Entry {
     path: ByteBuf,
     sort: Sort,
     /// The id of a content in the repository, or the content, or a link's target.
+    #[serialize_always]
     id: Option<ByteBuf>,
+    #[serialize_always]
     content: Option<ByteBuf>,
     managed: Managed,
     implied: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     shared: Option<bool>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use git2::{ObjectType, Oid, Repository};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{Blob, Frozen, Listing, RecordedEntry, RecordedNode};
 use crate::attributes::Managed;
@@ -18,6 +19,7 @@ const LINK_MODE: i32 = 0o120_000;
 pub(super) const FOLDER_MODE: i32 = 0o040_000;
 
 /// The data of a name in `=meta`.
+#[skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     t: Sort,
@@ -25,7 +27,6 @@ struct Meta {
     managed: Managed,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     implied: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     shared: Option<bool>,
 }
 

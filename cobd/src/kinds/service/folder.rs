@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cob_types::Command;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use zeroize::Zeroizing;
 
 use super::commands::RunAs;
@@ -50,6 +51,7 @@ const MAX_ENVIRONMENT: usize = 64 << 20;
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The description of a run, written by the mover.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) format: u32,
@@ -59,18 +61,16 @@ pub(super) struct Plan {
     pub(super) boot: String,
     pub(super) start: Command,
     /// The stop command, also if the next content has another one.
+    #[serialize_always]
     pub(super) stop: Option<Command>,
     /// The status command. `None`: the supervisor knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<Command>,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) working_folder: PathBuf,
     pub(super) grace_ms: u64,
     /// The user of the service's processes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) run_as: Option<RunAs>,
     /// For contents with secrets: the private folder in memory, which has the environment and the service's output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) private: Option<PathBuf>,
     /// The id of this run: its start in nanoseconds.
     #[serde(default)]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use cob_kinds::Service;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::bus::UnitState;
 use super::content::UnitService as _;
@@ -22,12 +23,12 @@ const STARTED: &str = "started";
 const MAX: usize = 64 << 20;
 
 /// The original state of a unit, before the first change.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::kinds::service) struct Before {
     format: u32,
     pub(super) unit: String,
     /// The alias that the content uses; disabling the unit may remove it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) called: Option<String>,
     /// How to reach systemd; the names of `files` are below its `units` folder.
     pub(super) systemd: Systemd,
@@ -44,7 +45,6 @@ pub(in crate::kinds::service) struct Before {
     pub(super) had_folder: bool,
     /// The original links. `None`: an earlier program version made the note with `file_state` alone, which then
     /// decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) links: Option<Links>,
     /// Files and enablement are restored; only its run is missing.
     pub(super) restored: bool,

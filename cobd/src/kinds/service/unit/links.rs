@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::bus::{Changes, UnitState};
 use super::files::{Found, find, put_back, read_unit_file};
@@ -22,15 +23,14 @@ const DEPENDENCIES: [&str; 3] = [".wants", ".requires", ".upholds"];
 pub(super) type AllLinks = BTreeMap<String, PathBuf>;
 
 /// The original links that were changed.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Links {
     /// The original content of every place that systemd changed on request.
     found: BTreeMap<String, Found>,
     /// The section `[Install]` with which the unit was enabled from here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) enabled_with: Option<String>,
     /// All links before a call of systemd whose changes are not noted yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pending: Option<AllLinks>,
 }
 
