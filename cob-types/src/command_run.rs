@@ -63,7 +63,7 @@ impl FromStr for RunId {
         if text.len() == Self::DIGITS && text.bytes().all(is_digit) {
             return u64::from_str_radix(text, 16).map(Self).map_err(|e| e.to_string());
         }
-        Err(format!("{text:?} is not the number of a run: 12 hexadecimal digits, as `cobctl run` prints them"))
+        Err(format!("{text:?} is not the number of a run: write the 12 hexadecimal digits that `cobctl run` prints"))
     }
 }
 

@@ -131,7 +131,7 @@ impl Times {
     pub fn parse(schedule: &str) -> Result<Self, String> {
         check(schedule)?;
         let five = match schedule.trim() {
-            "@reboot" => return Err("it names no time: COB needs a time such as \"0 3 * * *\" or @daily".to_owned()),
+            "@reboot" => return Err("it names no time: write, for example, \"0 3 * * *\" or @daily".to_owned()),
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
             "@weekly" => "0 0 * * 0",

@@ -55,7 +55,7 @@ pub fn verify(
         return Err(bad(format!("its format {} is newer than this daemon", manifest.format)));
     }
     if manifest.generation != generation {
-        return Err(bad(format!("its manifest is that of generation {}", manifest.generation)));
+        return Err(bad(format!("its manifest belongs to generation {}", manifest.generation)));
     }
     match (manifest.security, trust) {
         (Security::LoopbackOnly, Some(_)) => return Err(FetchError::Unprotected { generation }),

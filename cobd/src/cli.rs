@@ -271,7 +271,7 @@ fn live(config: Config, program: Program) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let lived = runtime.block_on(async {
         if let Err(error) = pass_no_ignored_signals_on() {
-            tracing::warn!(%error, "actions may ignore signals: the process that started this daemon ignored them");
+            tracing::warn!(%error, "actions may ignore signals, because the process that started this daemon ignored signals");
         }
         let daemon = Daemon::start(config, program).await.map_err(|e| e.to_string())?;
         let (stop, stopped) = watch::channel(false);

@@ -25,7 +25,7 @@ pub enum IdentityError {
     File(#[from] KeyFileError),
     /// There is no key file.
     #[error(
-        "it has identities, and this host has no key: make one with `cobd init` (its place is {}), put the public key \
+        "it has identities, and this host has no key: make a key with `cobd init` (its place is {}), put the public key \
          that it prints into the model as the key of host {host}, and make the generation again", .path.display()
     )]
     None {
@@ -225,7 +225,7 @@ mod tests {
         let path = folder.path().join("identity.key");
         let other = SecretKey::from_seed(&[9; 32]);
         let told = |manifest: &Manifest| check(manifest, &me(), &path).expect_err("refused").to_string();
-        assert!(told(&manifest(&[&other], &[])).contains("make one with `cobd init`"));
+        assert!(told(&manifest(&[&other], &[])).contains("make a key with `cobd init`"));
         let own = SecretKey::load_or_create(&path).expect("made");
         assert!(told(&manifest(&[&other], &[])).contains(&format!("this host has {}", own.public())));
         assert!(told(&manifest(&[], &[])).contains("it names no key"));

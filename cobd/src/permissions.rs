@@ -66,7 +66,7 @@ pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
     }
     if found.mode() & 0o022 != 0 {
         return Err(bad(format!(
-            "others may write into it (mode {:o}); make it 0700, and check that all its files are yours",
+            "other users may write into it (mode {:o}); make it 0700, and check that all its files are yours",
             found.mode() & 0o7777
         )));
     }
@@ -104,14 +104,14 @@ fn look(path: &Path, me: Me, harmless: u32) -> Result<(), Exposed> {
     let found = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
     if !me.trusts_owner(&found) {
         return Err(bad(format!(
-            "it belongs to user {}, and so that user controls this daemon of user {}: `chown` it, or move its content",
+            "user {} owns it, and so controls this daemon, which runs as user {}: change the owner with `chown`, or move its content",
             found.uid(),
             me.user
         )));
     }
     if me.others_may_write(&found) && found.mode() & harmless == 0 {
         return Err(bad(format!(
-            "others may write it (mode {:o}, group {}), and so control this daemon: `chmod go-w` it",
+            "other users may write it (mode {:o}, group {}), and so control this daemon: run `chmod go-w`",
             found.mode() & 0o7777,
             found.gid()
         )));
@@ -148,7 +148,7 @@ mod tests {
         for writable in [0o770, 0o702, 0o1777] {
             set(&path, writable);
             let error = own_folder(&path).expect_err("others may have written").to_string();
-            assert!(error.contains("others may write into it") && error.contains("make it 0700"), "{error}");
+            assert!(error.contains("other users may write into it") && error.contains("make it 0700"), "{error}");
             assert_eq!(mode(&path), writable, "the mode stays");
         }
     }

@@ -108,7 +108,7 @@ pub enum RemoteError {
         what: String,
     },
     /// This host's own key is unusable.
-    #[error("this host's key: {0} (`cobd join` and `cobd init` make one)")]
+    #[error("this host's key: {0} (`cobd join` and `cobd init` make a key)")]
     Key(#[from] KeyFileError),
     /// TLS can't be set up.
     #[error(transparent)]

@@ -97,7 +97,7 @@ StateDirectory=
 UNIT
 on h3 systemctl daemon-reload
 fails on h3 systemctl start cobd
-on h3 journalctl --unit cobd | grep >/dev/null 'state folder /var/lib/cob: others may write into it (mode 777); make it 0700'
+on h3 journalctl --unit cobd | grep >/dev/null 'state folder /var/lib/cob: other users may write into it (mode 777); make it 0700'
 on h3 systemctl stop cobd
 on h3 chmod 0700 /var/lib/cob
 on h3 rm /etc/systemd/system/cobd.service.d/open.conf

@@ -185,7 +185,7 @@ publish
 # Whoever has taken h2 over heeds no order, so it gets none.
 operator --host h1 --host h3 switch 2 --wait 2m
 for host in h1 h3; do
-    says "the key $h2 of this connection is no longer that host's" cobd_log $host
+    says "the key $h2 of this connection is no longer a key of that host" cobd_log $host
     fails says '"host": "h2"' on $host cobctl status --json
 done
 # Its own daemon dials on.

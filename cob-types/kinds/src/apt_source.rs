@@ -87,7 +87,7 @@ impl Content for AptSource {
         }
         for (key, words) in [("uris", &self.uris), ("suites", &self.suites)] {
             if words.is_empty() {
-                faults.add(key, format!("`{key}` is empty"), "write at least one");
+                faults.add(key, format!("`{key}` is empty"), "write at least one word");
             }
         }
         let lists = [("uris", &self.uris), ("suites", &self.suites), ("components", &self.components)];

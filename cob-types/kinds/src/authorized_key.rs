@@ -54,7 +54,7 @@ impl Content for AuthorizedKey {
             faults.add("key", what, help);
         }
         if let Some(why) = self.options.as_deref().and_then(fault_of_options) {
-            let help = "write them as in restrict,command=\"/usr/bin/backup\"";
+            let help = "write the options as in restrict,command=\"/usr/bin/backup\"";
             faults.add("options", format!("sshd can't read these options: {why}"), help);
         }
         if self.comment.as_ref().is_some_and(|comment| comment.contains(char::is_control)) {
@@ -121,7 +121,7 @@ impl PublicKey {
         }
         if sort.contains("-cert-v") {
             let help = "write the key of its authority, with `options: cert-authority`";
-            return fault("`key` is a certificate, and sshd takes none from this file", help);
+            return fault("`key` is a certificate, and sshd reads no certificates from this file", help);
         }
         let Ok(bytes) = STANDARD.decode(encoded) else {
             return fault(

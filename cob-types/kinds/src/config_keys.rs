@@ -150,9 +150,10 @@ impl ConfigFormat {
                 }
             }),
             (_, Json::Array(_)) => fault("is a list, which this format lacks", "write a text"),
-            (Self::Ini, Json::String(text)) if text.trim() != text || text.ends_with('\\') => {
-                fault("begins or ends with blanks, or ends with a backslash", "remove them: no line can keep them")
-            }
+            (Self::Ini, Json::String(text)) if text.trim() != text || text.ends_with('\\') => fault(
+                "begins or ends with blanks, or ends with a backslash",
+                "remove the blanks or the backslash: a line of this format cannot keep such an end",
+            ),
             (Self::Ini | Self::Env, Json::String(text)) if text.contains(['\n', '\r', '\0']) => {
                 fault("has several lines", "the kinds `block` and `file-tree` write several lines")
             }

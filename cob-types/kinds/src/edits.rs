@@ -149,6 +149,6 @@ fn check_expressions(all: &[(&'static str, &Option<String>)], faults: &mut Fault
     }
     let places: Vec<_> = all.iter().filter(|(key, text)| *key != "match" && text.is_some()).collect();
     if let [_, (second, _)] = places.as_slice() {
-        faults.add(*second, "`after` and `before` exclude each other", "remove one of the two");
+        faults.add(*second, "`after` and `before` exclude each other", "remove `after` or `before`");
     }
 }

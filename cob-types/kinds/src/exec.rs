@@ -103,7 +103,7 @@ impl Content for Exec {
         faults.check_absolute("dir", self.dir.as_ref());
         if self.creates.is_some() && self.creates == self.removes {
             let what = "`creates` and `removes` name the same path: the work would always be done";
-            faults.add(Place::Key("removes"), what, "remove one of the two");
+            faults.add(Place::Key("removes"), what, "remove `creates` or `removes`");
         }
         check_account(self.user.as_deref(), self.group.as_deref(), faults);
         check_variables(&self.env, faults);

@@ -37,7 +37,7 @@ impl Content for Hostname {
         // systemd removes a dot at the end, so that the file and the name would differ.
         if self.name.len() > Self::LONGEST || !self.name.split('.').all(is_label) {
             let what = format!("{:?} is not the name of a host", self.name);
-            faults.add("name", what, "letters, digits, and hyphens between them, at most 64");
+            faults.add("name", what, "write letters and digits, with hyphens only inside, at most 64 characters");
         }
     }
 

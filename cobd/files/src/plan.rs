@@ -466,7 +466,7 @@ impl Planner<'_> {
                     }
                 }
             }
-            (_, _, TargetNode::Absent) => conflict("it was changed here, and the model removes it", None),
+            (_, _, TargetNode::Absent) => conflict("a user has changed it, and the model removes it", None),
             _ => conflict("it was changed here and in the model", None),
         }
     }

@@ -256,7 +256,7 @@ impl Neighbours {
         self.refused.add(Reason::Replayed);
         if self.unheard.insert(host.clone(), why) != Some(why) {
             let why = match why {
-                Unheard::Fenced => "its daemon was fenced: restart its daemon",
+                Unheard::Fenced => "its daemon was fenced: restart the daemon",
                 Unheard::Replaced | Unheard::Other => {
                     "another state folder has used its name since: do two daemons have the same `host`?"
                 }

@@ -198,7 +198,7 @@ impl Daemon {
             return;
         }
         if self.engine.is_fenced(&host) && !parted {
-            self.done(reply, false, format!("all that this host knows is fenced already: {host}"));
+            self.done(reply, false, format!("all incarnations of {host} that this host knows are fenced already"));
             return;
         }
         let is_awaited = |wait: &&SwitchWait| wait.cob.host_str() == host.as_str();

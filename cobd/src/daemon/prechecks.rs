@@ -275,7 +275,7 @@ impl Daemon {
     pub(super) fn forget_looks_at(&mut self, generation: GenerationNumber) {
         if let Some(asked) = self.ahead.asked.take_if(|asked| asked.generation == generation) {
             let what = format!("generation {generation} was called off");
-            self.refuse(asked.reply, RefusalKind::Conflict, &what, "to use it, prepare it again");
+            self.refuse(asked.reply, RefusalKind::Conflict, &what, "prepare the generation again to use it");
         }
         if self.ahead.generation == Some(generation) {
             self.forget_looks();
@@ -303,7 +303,7 @@ impl Daemon {
         let down = self.neighbours.links().status().into_iter().filter(|peer| !peer.up && named(&peer.host));
         let why = |peer: &PeerStatus| match &peer.error {
             Some(error) => error.clone(),
-            None if peer.host < self.config.host => "it has not dialled this host yet".to_owned(),
+            None if peer.host < self.config.host => "it has not connected to this host yet".to_owned(),
             None => "it has not answered yet".to_owned(),
         };
         let unlinked = down.map(|peer| (peer.host.clone(), why(&peer))).collect();

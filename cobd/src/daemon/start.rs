@@ -96,7 +96,7 @@ pub enum StartError {
         source: FetchError,
     },
     /// The host has no generation, and can't get one from this depot.
-    #[error("this host has no generation yet, and can't get one: {0}")]
+    #[error("this host has no generation yet, and can't fetch a generation: {0}")]
     Unusable(FetchError),
     /// The links.
     #[error(transparent)]

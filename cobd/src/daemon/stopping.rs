@@ -137,7 +137,12 @@ impl Daemon {
             .collect();
         if !left.is_empty() {
             let what = format!("these still run: {}", left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
-            self.refuse(reply, RefusalKind::Conflict, &what, "`cobctl drain HOST --reboot` stops them first");
+            self.refuse(
+                reply,
+                RefusalKind::Conflict,
+                &what,
+                "`cobctl drain HOST --reboot` stops these change objects first",
+            );
             return;
         }
         info!(%who, at = now.0, "the host is rebooted by order");

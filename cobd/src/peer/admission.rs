@@ -56,7 +56,9 @@ pub(super) enum Unwelcome {
     RevokedKey(PublicKey),
     #[error("it wants to be a link and shows no key of a host")]
     NoHostKey,
-    #[error("this host has no key that its generation names, so it can't prove its identity: see `cobd init`")]
+    #[error(
+        "this host does not have the key that its generation names, so it can't prove its identity: see `cobd init`"
+    )]
     NoIdentity,
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -66,7 +68,7 @@ pub(super) enum Unwelcome {
     Fault(#[from] Fault),
     #[error("it says that it is host {0}, which is not in the roster")]
     Stranger(HostName),
-    #[error("it says that it is host {said}, and its key is that of {of}")]
+    #[error("the peer claims to be host {said}, but it shows the key of host {of}")]
     ForeignName { said: HostName, of: String },
     #[error("it says that it is host {0}, which has the higher name and must wait to be dialled")]
     WrongWay(HostName),

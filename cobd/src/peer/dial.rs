@@ -42,13 +42,17 @@ pub(super) enum SetupError {
          has (`cobctl trust doctor`)?"
     )]
     WrongKey { address: SocketAddr },
-    #[error("it does not accept the key {ours} of this host; has it got the generation that names it?")]
+    #[error(
+        "the peer does not accept the key {ours} of this host: does the peer have the generation that names this key?"
+    )]
     Refused { ours: PublicKey },
     #[error("the TLS handshake failed: {0}")]
     Handshake(std::io::Error),
     #[error("no generation at hand has a key for it")]
     NoPins,
-    #[error("this host has no key that its generation names, so it can't prove its identity: see `cobd init`")]
+    #[error(
+        "this host does not have the key that its generation names, so it can't prove its identity: see `cobd init`"
+    )]
     NoIdentity,
     #[error(transparent)]
     Tls(#[from] TlsError),

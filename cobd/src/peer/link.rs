@@ -64,7 +64,7 @@ pub(super) enum LinkEnd {
     Replaced,
     #[error("the host is not in the roster any more")]
     Dismissed,
-    #[error("the key {0} of this connection is no longer that host's: it was revoked or replaced")]
+    #[error("the key {0} of this connection is no longer a key of that host: it was revoked or replaced")]
     KeyGone(PublicKey),
     #[error("connections are protected otherwise from now on")]
     OtherProtection,

@@ -209,7 +209,7 @@ impl Opened {
 }
 
 fn unknown(id: SecretId) -> String {
-    format!("its content names the secret {id}, which it has not")
+    format!("its content names the secret {id}, which this host did not receive")
 }
 
 /// The folder that an earlier incarnation has recorded.

@@ -178,7 +178,7 @@ impl FromRequestParts<Api> for CobPath {
 impl Argument for CobPath {
     fn describe(operation: &mut Operation, schemas: &mut Schemas) {
         let mut of = parameter("path", "id", true, schemas.asked::<CobId>());
-        of["description"] = "The change object. Its `/` may be written as such or as `%2F`.".into();
+        of["description"] = "The change object. Write its `/` as `/` or as `%2F`.".into();
         operation.parameters.push(of);
     }
 }
@@ -273,7 +273,7 @@ impl<T> IntoResponse for Lines<T> {
 
 impl<T: JsonSchema> Answer for Lines<T> {
     fn describe(schemas: &mut Schemas) -> Value {
-        stream("application/x-ndjson", "Each line is such an object.", schemas.answered::<T>())
+        stream("application/x-ndjson", "Each line is an object of this schema.", schemas.answered::<T>())
     }
 }
 
@@ -299,7 +299,7 @@ impl<T> IntoResponse for Events<T> {
 
 impl<T: JsonSchema> Answer for Events<T> {
     fn describe(schemas: &mut Schemas) -> Value {
-        stream("text/event-stream", "The data of each event is such an object.", schemas.answered::<T>())
+        stream("text/event-stream", "The data of each event is an object of this schema.", schemas.answered::<T>())
     }
 }
 

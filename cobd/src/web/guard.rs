@@ -53,7 +53,7 @@ pub(super) async fn guard(State((api, roles)): State<(Api, Arc<Roles>)>, mut req
 /// `route`: the role of the route, if there is one.
 fn admit(api: &Api, request: &Request, route: Option<Role>) -> Result<Who, Refusal> {
     let Some(caller) = request.extensions().get::<Caller>() else {
-        return Err(Refusal::new(RefusalKind::Forbidden, "it is not known where this request comes from", ""));
+        return Err(Refusal::new(RefusalKind::Forbidden, "the origin of this request is not known", ""));
     };
     let token = match caller {
         Caller::Tls { .. } => bearer(request.headers())?.map(Token::new),
@@ -230,7 +230,7 @@ fn meant_for(host: &HostName, headers: &HeaderMap) -> Result<(), Refusal> {
             let meant = String::from_utf8_lossy(meant.as_bytes());
             let refusal = Refusal::new(
                 RefusalKind::Conflict,
-                format!("this is {host}, not {meant:?}: nothing was done"),
+                format!("this host is {host}, not {meant:?}: it did not carry out the order"),
                 "another host's daemon has that address: which daemons run there, and is `address` right in the model?",
             );
             Err(refusal.with(RefusalCode::OtherHost))

@@ -74,7 +74,11 @@ fn text_of(status: &HostStatus, journal_bytes: Option<u64>) -> Result<String, st
         u64::from(status.converged),
     );
     gauge("host_paused", "1: an operator has paused the host", u64::from(status.paused));
-    gauge("generation", "The active generation; 0: none", status.generation.map_or(0, |number| number.0));
+    gauge(
+        "generation",
+        "The active generation; 0: no generation is active",
+        status.generation.map_or(0, |number| number.0),
+    );
     gauge("switch_running", "1: a switch is under way", u64::from(status.goal().is_some()));
     let failed = status.cobs.iter().filter(|cob| cob.failed).count();
     gauge("objects_failed", "Change objects that have used up their retries", failed as u64);

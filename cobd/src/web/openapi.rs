@@ -109,7 +109,7 @@ fn assembled() -> Value {
         },
         "servers": [{"url": "http://localhost", "description": "The Unix socket, or the port of a daemon."}],
         "tags": [
-            {"name": "questions", "description": "GET: nothing changes."},
+            {"name": "questions", "description": "GET: changes no state."},
             {"name": "orders", "description": "POST: durable when answered; a repetition has no effect."},
         ],
         "paths": paths,

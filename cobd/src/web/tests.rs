@@ -549,7 +549,7 @@ async fn what_is_meant_for_another_host_is_not_done_here() {
         plain.replacen("\r\n", &format!("\r\n{MEANT_FOR}: {host}\r\n"), 1)
     };
     let (code, told) = served.ask(&meant("alpha")).await;
-    assert!(code == 409 && told.contains("not \\\"alpha\\\": nothing was done"), "{code} {told}");
+    assert!(code == 409 && told.contains("not \\\"alpha\\\": it did not carry out the order"), "{code} {told}");
     assert!(served.fake.orders.try_recv().is_err(), "nothing was ordered");
     assert_eq!(served.ask(&meant(host_status().name.as_str())).await.0, 200);
     assert!(served.fake.orders.try_recv().is_ok());

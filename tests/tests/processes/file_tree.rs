@@ -306,7 +306,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     draft.cobs.clear();
     let last = cluster.publish_draft(&draft).to_string();
     let (code, told) = ctl(&cluster, &["switch", &last, "--wait", "20s"], None);
-    assert!(code == 1 && told.contains("x.conf: it was changed here, and the model removes it"), "{code} {told}");
+    assert!(code == 1 && told.contains("x.conf: a user has changed it, and the model removes it"), "{code} {told}");
     let (code, told) = ctl(&cluster, &["switch", &last, "--despite-conflicts"], None);
     assert!(code == 0 && told.contains("warning: n1/files would be in conflict"), "{code} {told}");
     let has_given_up = || cluster.cob("n1/files").is_some_and(|cob| cob.failed);

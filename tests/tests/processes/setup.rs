@@ -52,7 +52,7 @@ fn a_state_folder_that_others_may_write_to_is_refused() {
     fs::create_dir(&folder).expect("made");
     for mode in [0o770, 0o707] {
         fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("set");
-        assert_refused(&cluster, "n1", 1, &["state folder", "others may write into it", "make it 0700"]);
+        assert_refused(&cluster, "n1", 1, &["state folder", "other users may write into it", "make it 0700"]);
     }
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("set");
     cluster.start("n1");
@@ -163,7 +163,7 @@ fn what_keeps_a_daemon_from_starting_is_named_with_its_remedy() {
     with("http", "no/such/folder/s");
     assert_refused(&cluster, "n1", 1, &["no/such/folder/s", "there is no folder", "set `http` in cobd.toml"]);
     with("depot", "model");
-    assert_refused(&cluster, "n1", 1, &["can't get one", "model is not a depot"]);
+    assert_refused(&cluster, "n1", 1, &["can't fetch a generation", "model is not a depot"]);
 }
 
 #[test]

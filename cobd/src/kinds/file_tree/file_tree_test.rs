@@ -134,7 +134,7 @@ async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
         cob.preferred = state(if leaving { "present" } else { "absent" });
         context.cob = Arc::new(cob);
         let why = reason(bench.transition(&context, "present", "absent").await);
-        assert!(why.contains("was changed here, and the model removes it"), "{why}");
+        assert!(why.contains("a user has changed it, and the model removes it"), "{why}");
     }
 }
 

@@ -62,7 +62,7 @@ impl Backend for Plugin {
             Ok(Answer::Found { state, difference, exports }) => {
                 CheckOutcome { state: Ok(state), difference: escape(&difference), exports, fresh: false }
             }
-            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: its answer is that to a transition"),
+            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a transition"),
             Ok(Answer::Failed(why)) | Err(why) => {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
@@ -88,7 +88,7 @@ impl Backend for Plugin {
             Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_) => match answer(&result, timeout)
             {
                 Ok(Answer::Done { exports, saved }) => Outcome::Done { exports, saved },
-                Ok(Answer::Found { .. }) => Outcome::failed("its answer is that to a check"),
+                Ok(Answer::Found { .. }) => Outcome::failed("it answered as to a check"),
                 Ok(Answer::Failed(reason)) | Err(reason) => Outcome::Failed { reason },
             },
         };

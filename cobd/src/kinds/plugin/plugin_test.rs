@@ -145,7 +145,7 @@ async fn hostile_replies_are_failures_with_a_reason() {
         (r#"echo '{"cob_plugin":2,"done":true}'"#, "speaks version 2 of the protocol; this daemon speaks 1"),
         (r#"echo '{"cob_plugin":"1","done":true}'"#, "speaks version \"1\""),
         (r#"echo '{"done":true}'"#, "lacks \"cob_plugin\": 1"),
-        (r#"echo '{"cob_plugin":1,"done":false}'"#, "it is not done, and not why"),
+        (r#"echo '{"cob_plugin":1,"done":false}'"#, "it is not done, without a reason"),
         (r#"echo '{"cob_plugin":1,"state":"up"}'"#, "lacks \"done\""),
         (r#"echo '{"cob_plugin":1,"done":true,"error":"no disk"}'"#, "no disk"),
         (r#"echo '{"cob_plugin":1,"done":true,"colour":"red"}'"#, "unknown field `colour`"),

@@ -136,7 +136,7 @@ impl Reply {
     pub(super) fn moved(self) -> Result<Moved, String> {
         match self.done {
             Some(true) => Ok(Moved { exports: values(self.exports), saved: self.saved }),
-            Some(false) => Err("it replied that it is not done, and not why".to_owned()),
+            Some(false) => Err("it replied that it is not done, without a reason".to_owned()),
             None => Err(lacks("transition", "done")),
         }
     }

@@ -316,7 +316,10 @@ fn in_words_of(states: &[StateName], wanted: &[&str], difference: String, conten
     let exports = if ["up", "stale"].contains(&wanted[0]) { exports(content) } else { Values::new() };
     match state {
         Some(state) => CheckOutcome { state: Ok(state), difference, exports, fresh: false },
-        None => CheckOutcome::unknown(format!("{difference}; its kind has no state for that ({})", wanted.join(", "))),
+        None => CheckOutcome::unknown(format!(
+            "{difference}; the kind has no state for this difference ({})",
+            wanted.join(", ")
+        )),
     }
 }
 

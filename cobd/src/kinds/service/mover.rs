@@ -355,7 +355,10 @@ impl<'a> Mover<'a> {
         if (Driven { limit, ..self.driven(status) }).ask_until(|runs| runs)? {
             return Ok(());
         }
-        Err(format!("it ended before it was ready: `status` says that it does not run{}", self.commands.last_said()))
+        Err(format!(
+            "the service ended before it was ready: `status` says that it does not run{}",
+            self.commands.last_said()
+        ))
     }
 
     fn down_by_commands(&self, status: &Command) -> Result<(), String> {

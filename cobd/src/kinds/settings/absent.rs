@@ -88,7 +88,7 @@ impl Spec for Entry<Absent> {
         }
         if self.found()?.is_some() {
             // Somebody made it anew. Neither is lost.
-            eprintln!("{} exists again and stays; the earlier one is in {}", path.display(), first.display());
+            eprintln!("{} was made again and stays; the removed version is in {}", path.display(), first.display());
             return Ok(());
         }
         transfer(&first, &path)

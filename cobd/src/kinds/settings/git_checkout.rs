@@ -139,7 +139,7 @@ impl Spec for Entry<GitCheckout> {
         let state = tree.state(before)?;
         if state.source.is_some() && !state.changes.is_empty() {
             return Err(format!(
-                "{} has changes that are not overwritten: {}; undo them there, or commit, push and move the folder away",
+                "{} has local changes, which COB does not overwrite: {}; undo the changes, or commit, push and move the folder away",
                 self.content.path,
                 state.changes.join(", ")
             ));

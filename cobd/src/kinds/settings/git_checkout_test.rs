@@ -123,7 +123,7 @@ async fn changes_of_users_are_never_overwritten() {
         assert!(found.difference.contains(words), "{}", found.difference);
         for context in [&two, &one] {
             let why = reason(bench.transition(context, "outdated", "present").await);
-            assert!(why.contains("has changes that are not overwritten") && why.contains(words), "{why}");
+            assert!(why.contains("has local changes, which COB does not overwrite") && why.contains(words), "{why}");
         }
         undo();
         assert_eq!(bench.state(&two).await, "present");

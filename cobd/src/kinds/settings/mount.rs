@@ -413,7 +413,7 @@ impl Spec for Place {
         let mut found = json!({ "fstab": self.lines()? });
         if self.is_live() {
             let mounted::On { hidden, cover, .. } = mounted::at(&self.host, &self.path)?;
-            let hidden = (hidden > 0).then(|| json!(format!("hidden by what was mounted on {cover} later")));
+            let hidden = (hidden > 0).then(|| json!(format!("hidden by a later mount on {cover}")));
             found["mounted"] = self.live()?.or(hidden).unwrap_or(Value::Null);
         }
         if self.own.join(UNREAD).exists() {

@@ -48,7 +48,7 @@ async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
     moved(&mut bench, &context, "absent", "present").await;
     run(&format!("mount -t tmpfs later {}", nest.display()));
     let found = bench.check(&context).await;
-    let told = format!("hidden by what was mounted on {} later", nest.display());
+    let told = format!("hidden by a later mount on {}", nest.display());
     assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains(&told), "{}", found.difference);
     moved(&mut bench, &context, "outdated", "present").await;
     assert!(data.is_dir());

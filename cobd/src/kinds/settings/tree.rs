@@ -241,7 +241,11 @@ impl Tree {
             let nodes = self.walk(&self.place)?;
             let is_changed = self.record(RECORD)?.is_none_or(|record| record.nodes != nodes);
             if before.is_some_and(|before| !before["earlier"].is_null()) {
-                eprintln!("{} is gone, so nothing returns to {}", earlier.display(), self.place.display());
+                eprintln!(
+                    "{} does not exist any more, so the earlier files do not return to {}",
+                    earlier.display(),
+                    self.place.display()
+                );
             }
             if is_changed {
                 self.dispose(&self.place)?;

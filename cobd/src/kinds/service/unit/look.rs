@@ -213,7 +213,10 @@ fn judge(question: &Question, look: &Look) -> Judged {
         let is_to_be_masked = content.mask == Some(true) && !question.leaving;
         if is_to_be_masked && !question.rests_down && !state.is_masked() {
             // Not `outdated`: leaving this state must not need a token of a budget.
-            return Ok(("failed", "it is not masked while it is down, so that others may start it".to_owned()));
+            return Ok((
+                "failed",
+                "the unit is not masked while it is down, so other programs may start it".to_owned(),
+            ));
         }
         if question.leaving && look.changed {
             return Ok(("outdated", "the original state is not restored yet".to_owned()));
@@ -234,7 +237,7 @@ fn at_rest(content: &Service, look: &Look) -> (&'static str, String) {
     let state = &look.state;
     let mut differs = look.files.clone();
     if state.needs_reload {
-        differs += "its files have changed since systemd has read them\n";
+        differs += "its files have changed since systemd last read these files\n";
     }
     differs.extend(unread_in_words(look).map(|words| words + "\n"));
     match content.mask {
@@ -250,7 +253,8 @@ fn at_rest(content: &Service, look: &Look) -> (&'static str, String) {
 
 fn unread_in_words(look: &Look) -> Option<String> {
     let units = look.unread.join(", ");
-    (!units.is_empty()).then(|| format!("it triggers {units}, whose files have changed since systemd has read them"))
+    (!units.is_empty())
+        .then(|| format!("it triggers {units}, whose files have changed since systemd last read these files"))
 }
 
 fn enablement_differs(content: &Service, look: &Look) -> Option<String> {
@@ -277,7 +281,7 @@ fn older_than_wanted(question: &Question, look: &Look) -> Option<String> {
         return Some(look.files.clone());
     }
     if state.needs_reload {
-        return Some("its files have changed since systemd has read them".to_owned());
+        return Some("its files have changed since systemd last read these files".to_owned());
     }
     let older_files = || {
         let older = look.newest_us > state.active_since_us;
@@ -400,7 +404,7 @@ mod tests {
         let q = question("");
         let outdated: [(Change, &str); 6] = [
             (|l| l.files = "a.conf differs".into(), "a.conf"),
-            (|l| l.state.needs_reload = true, "systemd has read"),
+            (|l| l.state.needs_reload = true, "systemd last read"),
             (|l| l.configuration = "others".into(), "changed since it was started"),
             (|l| l.started = Some(Started::new("old", "files".into(), "1".into())), "another content"),
             // An earlier content, and files that have changed since.
