@@ -19,14 +19,15 @@ fn states(text: &str) -> Vec<StateName> {
 }
 
 /// A change object with needs: on its transition, for its lock, and a token.
-fn needing(text: &str, hop: &[&str], lock: &[&str], token: Option<&str>) -> Arc<Cob> {
+fn needing(text: &str, transition: &[&str], lock: &[&str], token: Option<&str>) -> Arc<Cob> {
     let need = |text: &&str| {
         let (cob, set) = text.split_once('@').expect("a need");
         Need { cob: id(cob), states: states(set) }
     };
-    let hop = TransitionNeeds { from: state("down"), to: state("up"), needs: hop.iter().map(need).collect() };
+    let transition =
+        TransitionNeeds { from: state("down"), to: state("up"), needs: transition.iter().map(need).collect() };
     let lock = LockNeeds { state: state("up"), needs: lock.iter().map(need).collect() };
-    let (transitions, locks) = (ThinVec::from([hop].as_slice()), ThinVec::from([lock].as_slice()));
+    let (transitions, locks) = (ThinVec::from([transition].as_slice()), ThinVec::from([lock].as_slice()));
     let budget = token.map(|token| Box::new(need(&token)));
     Arc::new(Cob { id: id(text), transitions, locks, budget, ..cob(1, 1) })
 }

@@ -71,17 +71,17 @@ fn chain() {
         all
     };
     let (starts, ends) = (stamps("start"), stamps("end"));
-    let mut hops: Vec<f64> = ends.windows(2).map(|w| (w[1] - w[0]) as f64 / 1e6).collect();
+    let mut transitions: Vec<f64> = ends.windows(2).map(|w| (w[1] - w[0]) as f64 / 1e6).collect();
     let own: u64 = starts.iter().zip(&ends).skip(1).map(|(start, end)| end - start).sum();
-    let (all, own) = (hops.iter().sum::<f64>(), own as f64 / 1e6);
-    hops.sort_by(f64::total_cmp);
+    let (all, own) = (transitions.iter().sum::<f64>(), own as f64 / 1e6);
+    transitions.sort_by(f64::total_cmp);
     println!(
-        "chain of 100 over 10 daemons: {:.3} ms a hop (median {:.3}, slowest {:.3}), of these {:.3} ms between the start \
+        "chain of 100 over 10 daemons: {:.3} ms a transition (median {:.3}, slowest {:.3}), of these {:.3} ms between the start \
          and the end of its action",
-        all / hops.len() as f64,
-        hops[hops.len() / 2],
-        hops[hops.len() - 1],
-        own / hops.len() as f64
+        all / transitions.len() as f64,
+        transitions[transitions.len() / 2],
+        transitions[transitions.len() - 1],
+        own / transitions.len() as f64
     );
 }
 

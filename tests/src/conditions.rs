@@ -43,7 +43,7 @@ impl Conditions {
         Self {
             p1: wanted.iter().all(|(t, state)| routes[*t].all_reach(*state)),
             p2: !has_circle(&wanted.iter().map(|g| (*g, needs_from_anywhere(*g))).collect()),
-            p3: no_hop_contradicts_itself(system, &routes, &wanted),
+            p3: no_transition_contradicts_itself(system, &routes, &wanted),
             p4: no_two_undo_each_other(system, &routes),
         }
     }
@@ -73,32 +73,32 @@ pub fn can_be_numbered(system: &System) -> bool {
 /// The first transition of every route of a change object.
 struct Routes {
     states: usize,
-    /// `hops[from * states + to]`.
-    hops: Vec<Option<usize>>,
+    /// `transitions[from * states + to]`.
+    transitions: Vec<Option<usize>>,
 }
 
 impl Routes {
     fn new(thing: &Thing) -> Self {
         let states = thing.states;
-        let mut hops = vec![None; states * states];
+        let mut transitions = vec![None; states * states];
         for to in 0..states {
             let distance = distances(thing, to);
             for from in (0..states).filter(|f| *f != to) {
                 let Some(whole) = distance[from] else { continue };
-                hops[from * states + to] =
-                    thing.hops.iter().position(|h| h.0 == from && distance[h.1].is_some_and(|d| d + 1 == whole));
+                transitions[from * states + to] =
+                    thing.transitions.iter().position(|h| h.0 == from && distance[h.1].is_some_and(|d| d + 1 == whole));
             }
         }
-        Self { states, hops }
+        Self { states, transitions }
     }
 
     /// The transitions on routes to this state, from the states that `from` admits.
     fn towards(&self, to: usize, from: impl Fn(usize) -> bool) -> impl Iterator<Item = usize> {
-        (0..self.states).filter(move |s| from(*s)).filter_map(move |s| self.hops[s * self.states + to])
+        (0..self.states).filter(move |s| from(*s)).filter_map(move |s| self.transitions[s * self.states + to])
     }
 
     fn all_reach(&self, to: usize) -> bool {
-        (0..self.states).all(|s| s == to || self.hops[s * self.states + to].is_some())
+        (0..self.states).all(|s| s == to || self.transitions[s * self.states + to].is_some())
     }
 }
 
@@ -108,7 +108,7 @@ fn distances(thing: &Thing, to: usize) -> Vec<Option<usize>> {
     distance[to] = Some(0);
     let mut front = vec![to];
     while let Some(near) = front.first().and_then(|s| distance[*s]) {
-        let before: Vec<usize> = thing.hops.iter().filter(|h| front.contains(&h.1)).map(|h| h.0).collect();
+        let before: Vec<usize> = thing.transitions.iter().filter(|h| front.contains(&h.1)).map(|h| h.0).collect();
         front.clear();
         for state in before {
             if distance[state].is_none() {
@@ -122,8 +122,8 @@ fn distances(thing: &Thing, to: usize) -> Vec<Option<usize>> {
 
 fn needs_of_goal(system: &System, routes: &[Routes], (t, state): Goal, from: impl Fn(usize) -> bool) -> BTreeSet<Goal> {
     let thing = &system.things[t];
-    let hops = routes[t].towards(state, from).flat_map(|h| &thing.hops[h].2);
-    hops.chain(lock_needs(thing, state)).flat_map(|(cob, set)| set.iter().map(|s| (*cob, *s))).collect()
+    let transitions = routes[t].towards(state, from).flat_map(|h| &thing.transitions[h].2);
+    transitions.chain(lock_needs(thing, state)).flat_map(|(cob, set)| set.iter().map(|s| (*cob, *s))).collect()
 }
 
 fn lock_needs(thing: &Thing, state: usize) -> impl Iterator<Item = &N> {
@@ -142,14 +142,14 @@ fn wanted(system: &System, needs: impl Fn(Goal) -> BTreeSet<Goal>) -> BTreeSet<G
     found
 }
 
-fn no_hop_contradicts_itself(system: &System, routes: &[Routes], wanted: &BTreeSet<Goal>) -> bool {
-    let mut hops = BTreeSet::new();
+fn no_transition_contradicts_itself(system: &System, routes: &[Routes], wanted: &BTreeSet<Goal>) -> bool {
+    let mut transitions = BTreeSet::new();
     for (t, state) in wanted {
-        hops.extend(routes[*t].towards(*state, |_| true).map(|h| (*t, h)));
+        transitions.extend(routes[*t].towards(*state, |_| true).map(|h| (*t, h)));
     }
-    hops.into_iter().all(|(t, hop)| {
+    transitions.into_iter().all(|(t, transition)| {
         let mut common: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        let mut open: Vec<&N> = system.things[t].hops[hop].2.iter().collect();
+        let mut open: Vec<&N> = system.things[t].transitions[transition].2.iter().collect();
         let mut seen: BTreeSet<&N> = BTreeSet::new();
         while let Some(need) = open.pop() {
             let (cob, set) = need;
@@ -168,7 +168,7 @@ fn no_hop_contradicts_itself(system: &System, routes: &[Routes], wanted: &BTreeS
 
 fn no_two_undo_each_other(system: &System, routes: &[Routes]) -> bool {
     let entered: Vec<BTreeSet<usize>> =
-        system.things.iter().map(|thing| thing.hops.iter().map(|h| h.1).collect()).collect();
+        system.things.iter().map(|thing| thing.transitions.iter().map(|h| h.1).collect()).collect();
     let needs = |goal: Goal| needs_of_goal(system, routes, goal, |from| entered[goal.0].contains(&from));
     let mut arrows: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for goal in wanted(system, needs) {
@@ -213,7 +213,7 @@ mod tests {
             states: 2,
             priority: vec![0, 1],
             preferred,
-            hops: vec![(0, 1, vec![]), (1, 0, vec![])],
+            transitions: vec![(0, 1, vec![]), (1, 0, vec![])],
             ..Thing::default()
         }
     }
@@ -230,18 +230,18 @@ mod tests {
     #[test]
     fn a_trap_among_the_states_asked_for_breaks_p1() {
         // a to b and a to c, but no transition back; two dependents ask for b and for c.
-        let trap = Thing { states: 3, hops: vec![(0, 1, vec![]), (0, 2, vec![])], ..two(0) };
+        let trap = Thing { states: 3, transitions: vec![(0, 1, vec![]), (0, 2, vec![])], ..two(0) };
         let (mut b, mut c) = (two(1), two(1));
-        b.hops[0].2.push((0, vec![1]));
-        c.hops[0].2.push((0, vec![2]));
+        b.transitions[0].2.push((0, vec![1]));
+        c.transitions[0].2.push((0, vec![2]));
         assert_eq!(check(vec![trap, b, c]), "fails P1");
     }
 
     #[test]
     fn goals_in_a_circle_break_p2() {
         let (mut a, mut b) = (two(1), two(1));
-        a.hops[0].2.push((1, vec![1]));
-        b.hops[0].2.push((0, vec![1]));
+        a.transitions[0].2.push((1, vec![1]));
+        b.transitions[0].2.push((0, vec![1]));
         assert_eq!(check(vec![a, b]), "fails P2, P4");
     }
 
@@ -249,15 +249,15 @@ mod tests {
     fn counterexample_7_breaks_p3() {
         // A 0->1 needs B@0 and C@0; C@0 is granted only with B@1.
         let (mut a, b, mut c) = (two(1), two(0), two(0));
-        a.hops[0].2 = vec![(1, vec![0]), (2, vec![0])];
+        a.transitions[0].2 = vec![(1, vec![0]), (2, vec![0])];
         c.locks.push((0, vec![(1, vec![1])]));
         assert_eq!(check(vec![a, b, c]), "fails P3");
     }
 
     #[test]
-    fn a_hop_that_needs_itself_through_a_lock_breaks_p3() {
+    fn a_transition_that_needs_itself_through_a_lock_breaks_p3() {
         let (mut a, mut b) = (two(1), two(1));
-        a.hops[0].2.push((1, vec![1]));
+        a.transitions[0].2.push((1, vec![1]));
         b.locks.push((1, vec![(0, vec![0])]));
         assert_eq!(check(vec![a, b]), "fails P3, P4");
     }
@@ -266,8 +266,8 @@ mod tests {
     fn counterexample_10_breaks_p4() {
         // c0's transition needs c4@1, whose lock needs c3@0; c3 prefers 1 and leaves it only with c4@0.
         let (mut c0, mut c3, mut c4) = (two(1), two(1), two(0));
-        c0.hops[0].2.push((2, vec![1]));
-        c3.hops[1].2.push((2, vec![0]));
+        c0.transitions[0].2.push((2, vec![1]));
+        c3.transitions[1].2.push((2, vec![0]));
         c4.locks.push((1, vec![(1, vec![0])]));
         assert_eq!(check(vec![c0, c3, c4]), "fails P4");
     }
@@ -295,13 +295,13 @@ mod tests {
         let with_outdated = || Thing {
             states: 3,
             outdated: Some(2),
-            hops: vec![(0, 1, vec![]), (1, 0, vec![]), (2, 0, vec![])],
+            transitions: vec![(0, 1, vec![]), (1, 0, vec![]), (2, 0, vec![])],
             ..two(1)
         };
         let (mut a, mut b) = (with_outdated(), with_outdated());
-        a.hops[2].2.push((1, vec![0]));
+        a.transitions[2].2.push((1, vec![0]));
         assert_eq!(check(vec![a.clone(), b.clone()]), "within P1-P4");
-        b.hops[2].2.push((0, vec![0]));
+        b.transitions[2].2.push((0, vec![0]));
         assert_eq!(check(vec![a, b]), "fails P2");
     }
 }

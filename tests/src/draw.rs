@@ -64,7 +64,7 @@ pub fn any(draw: &Draw, random: &mut Random) -> System {
         for (from, to) in matrix(m, draw.traps, random) {
             let with = random.permille(draw.needs);
             let needs = if with { some_needs(t, &states, draw, random) } else { Vec::new() };
-            thing.hops.push((from, to, needs));
+            thing.transitions.push((from, to, needs));
         }
         for state in 0..m {
             if random.permille(draw.locks) {
@@ -85,19 +85,19 @@ fn matrix(m: usize, traps: bool, random: &mut Random) -> Vec<(usize, usize)> {
         (0..m).flat_map(|a| (0..m).map(move |b| (a, b))).filter(|(a, b)| a != b).collect();
     random.shuffle(&mut pairs);
     let keep = random.between(1, pairs.len() as u64) as usize;
-    let mut hops: Vec<_> = pairs[..keep].to_vec();
+    let mut transitions: Vec<_> = pairs[..keep].to_vec();
     if !traps {
         // A cycle through all states makes every state reachable.
         let mut order: Vec<usize> = (0..m).collect();
         random.shuffle(&mut order);
         for i in 0..m {
-            let hop = (order[i], order[(i + 1) % m]);
-            if !hops.contains(&hop) {
-                hops.push(hop);
+            let transition = (order[i], order[(i + 1) % m]);
+            if !transitions.contains(&transition) {
+                transitions.push(transition);
             }
         }
     }
-    hops
+    transitions
 }
 
 fn some_needs(t: usize, states: &[usize], draw: &Draw, random: &mut Random) -> Vec<N> {
@@ -155,11 +155,11 @@ pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) ->
     for t in 0..n {
         let outdated = random.permille(600).then_some(2);
         let m = if outdated.is_some() { 3 } else { 2 };
-        let mut hops = vec![(0, 1, Vec::new()), (1, 0, Vec::new())];
+        let mut transitions = vec![(0, 1, Vec::new()), (1, 0, Vec::new())];
         if outdated.is_some() {
-            hops.push((2, 0, Vec::new()));
+            transitions.push((2, 0, Vec::new()));
             if random.permille(500) {
-                hops.push((2, 1, Vec::new()));
+                transitions.push((2, 1, Vec::new()));
             }
         }
         let priority = if outdated.is_some() { vec![0, 1, 2] } else { vec![0, 1] };
@@ -170,7 +170,7 @@ pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) ->
             preferred: 1,
             pre_remove: 0,
             initial: random.below(m as u64) as usize,
-            hops,
+            transitions,
             outdated,
             retries: 1_000_000,
             in_process: random.permille(200),
@@ -189,9 +189,9 @@ pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) ->
 
 /// `after: [on]`: enters up only with the other up.
 pub fn after(all: &mut [Thing], a: usize, on: usize) {
-    for hop in &mut all[a].hops {
-        if hop.1 == 1 && !hop.2.iter().any(|n| n.0 == on) {
-            hop.2.push((on, vec![1]));
+    for transition in &mut all[a].transitions {
+        if transition.1 == 1 && !transition.2.iter().any(|n| n.0 == on) {
+            transition.2.push((on, vec![1]));
         }
     }
 }
@@ -201,9 +201,9 @@ pub fn after(all: &mut [Thing], a: usize, on: usize) {
 pub fn requires(all: &mut [Thing], a: usize, on: usize) {
     after(all, a, on);
     let outdated = all[on].outdated;
-    for hop in &mut all[on].hops {
-        if (hop.0 == 1 || Some(hop.0) == outdated) && !hop.2.iter().any(|n| n.0 == a) {
-            hop.2.push((a, vec![0]));
+    for transition in &mut all[on].transitions {
+        if (transition.0 == 1 || Some(transition.0) == outdated) && !transition.2.iter().any(|n| n.0 == a) {
+            transition.2.push((a, vec![0]));
         }
     }
     match all[a].locks.iter_mut().find(|l| l.0 == 1) {

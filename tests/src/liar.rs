@@ -85,8 +85,8 @@ pub fn play(system: &System, config: Config) -> Damage {
 }
 
 fn needs_of(thing: &Thing) -> BTreeSet<usize> {
-    let hops = thing.hops.iter().flat_map(|hop| &hop.2);
-    let needs = hops.chain(thing.locks.iter().flat_map(|lock| &lock.1));
+    let transitions = thing.transitions.iter().flat_map(|transition| &transition.2);
+    let needs = transitions.chain(thing.locks.iter().flat_map(|lock| &lock.1));
     needs.map(|need: &N| need.0).chain(thing.budget).collect()
 }
 
@@ -209,7 +209,7 @@ pub fn draw(random: &mut Random) -> System {
     let first = system.things.len();
     for mut thing in part.things {
         let shift = |needs: &mut Vec<N>| needs.iter_mut().for_each(|need| need.0 += first);
-        thing.hops.iter_mut().for_each(|hop| shift(&mut hop.2));
+        thing.transitions.iter_mut().for_each(|transition| shift(&mut transition.2));
         thing.locks.iter_mut().for_each(|lock| shift(&mut lock.1));
         thing.host += 1;
         system.things.push(thing);

@@ -39,13 +39,13 @@ fn candidates(system: &System) -> Vec<System> {
         for i in 0..thing.locks.len() {
             with(&|t| drop(t.locks.remove(i)));
         }
-        for i in 0..thing.hops.len() {
-            if !thing.hops[i].2.is_empty() {
-                with(&|t| t.hops[i].2.clear());
+        for i in 0..thing.transitions.len() {
+            if !thing.transitions[i].2.is_empty() {
+                with(&|t| t.transitions[i].2.clear());
             }
         }
-        for i in 0..thing.hops.len() {
-            with(&|t| drop(t.hops.remove(i)));
+        for i in 0..thing.transitions.len() {
+            with(&|t| drop(t.transitions.remove(i)));
         }
         if thing.budget.is_some() {
             with(&|t| t.budget = None);
@@ -56,7 +56,7 @@ fn candidates(system: &System) -> Vec<System> {
         if thing.initial != thing.preferred {
             with(&|t| t.initial = t.preferred);
         }
-        for at in 0..thing.hops.len() + thing.locks.len() {
+        for at in 0..thing.transitions.len() + thing.locks.len() {
             let needs = needs_at(&mut thing.clone(), at).clone();
             for (n, need) in needs.iter().enumerate() {
                 with(&|t| drop(needs_at(t, at).remove(n)));
@@ -74,8 +74,8 @@ fn candidates(system: &System) -> Vec<System> {
 
 /// The needs of a transition, or after all transitions, of a lock dependency.
 fn needs_at(thing: &mut Thing, at: usize) -> &mut Vec<N> {
-    let hops = thing.hops.len();
-    if at < hops { &mut thing.hops[at].2 } else { &mut thing.locks[at - hops].1 }
+    let transitions = thing.transitions.len();
+    if at < transitions { &mut thing.transitions[at].2 } else { &mut thing.locks[at - transitions].1 }
 }
 
 /// The system without a change object, and without all dependencies on it.
@@ -87,7 +87,7 @@ pub(crate) fn without_thing(system: &System, gone: usize) -> System {
     }
     for thing in &mut smaller.things {
         thing.budget = thing.budget.filter(|b| *b != gone).map(|b| b - usize::from(b > gone));
-        for at in 0..thing.hops.len() + thing.locks.len() {
+        for at in 0..thing.transitions.len() + thing.locks.len() {
             let needs = needs_at(thing, at);
             needs.retain(|n| n.0 != gone);
             for need in needs {

@@ -24,7 +24,7 @@ impl Matrix {
     const OF_THREE: [Matrix; 6] =
         [Matrix::Line(0), Matrix::Line(1), Matrix::Line(2), Matrix::Round(true), Matrix::Round(false), Matrix::Full];
 
-    fn hops(self) -> Vec<(usize, usize)> {
+    fn transitions(self) -> Vec<(usize, usize)> {
         let all = |n: usize| (0..n).flat_map(move |a| (0..n).map(move |b| (a, b))).filter(|(a, b)| a != b);
         match self {
             Matrix::Two => all(2).collect(),
@@ -40,7 +40,7 @@ impl Matrix {
 struct Dependency {
     of: usize,
     /// Two equal states: a lock dependency of that state.
-    hop: (usize, usize),
+    transition: (usize, usize),
     on: usize,
     state: usize,
 }
@@ -105,17 +105,19 @@ impl Group {
         let n = states.len();
         let mut single = Vec::new();
         for of in 0..n {
-            let hops = matrices[of].hops().into_iter().chain((0..states[of]).map(|s| (s, s)));
-            for hop in hops {
+            let transitions = matrices[of].transitions().into_iter().chain((0..states[of]).map(|s| (s, s)));
+            for transition in transitions {
                 for on in (0..n).filter(|on| *on != of) {
-                    single.extend((0..states[on]).map(|state| Dependency { of, hop, on, state }));
+                    single.extend((0..states[on]).map(|state| Dependency { of, transition, on, state }));
                 }
             }
         }
         let mut dependencies = Vec::new();
         for (i, first) in single.iter().enumerate() {
             dependencies.push(vec![*first]);
-            let fits = |second: &&Dependency| (first.of, first.hop, first.on) != (second.of, second.hop, second.on);
+            let fits = |second: &&Dependency| {
+                (first.of, first.transition, first.on) != (second.of, second.transition, second.on)
+            };
             dependencies.extend(single[i + 1..].iter().filter(fits).map(|second| vec![*first, *second]));
         }
         dependencies.retain(|d| connect(n, d));
@@ -160,20 +162,20 @@ impl Group {
                 priority: (0..*states).collect(),
                 preferred: *preferred,
                 initial: *initial,
-                hops: matrix.hops().into_iter().map(|(from, to)| (from, to, Vec::new())).collect(),
+                transitions: matrix.transitions().into_iter().map(|(from, to)| (from, to, Vec::new())).collect(),
                 retries: 1_000_000,
                 ..Thing::default()
             })
             .collect();
-        for Dependency { of, hop, on, state } in dependencies {
+        for Dependency { of, transition, on, state } in dependencies {
             let need = (*on, vec![*state]);
             let thing = &mut things[*of];
-            if hop.0 == hop.1 {
-                match thing.locks.iter_mut().find(|l| l.0 == hop.0) {
+            if transition.0 == transition.1 {
+                match thing.locks.iter_mut().find(|l| l.0 == transition.0) {
                     Some(lock) => lock.1.push(need),
-                    None => thing.locks.push((hop.0, vec![need])),
+                    None => thing.locks.push((transition.0, vec![need])),
                 }
-            } else if let Some(of) = thing.hops.iter_mut().find(|h| (h.0, h.1) == *hop) {
+            } else if let Some(of) = thing.transitions.iter_mut().find(|h| (h.0, h.1) == *transition) {
                 of.2.push(need);
             }
         }

@@ -17,7 +17,7 @@ use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest,
 use crate::conditions::Conditions;
 use crate::draw;
 use crate::shrink::without_thing;
-use crate::system::{IN_PROCESS, N, System, Thing, first_hop};
+use crate::system::{IN_PROCESS, N, System, Thing, first_transition};
 
 /// Long enough for several repetitions of anything that repeats.
 const PATIENCE: Span = Span::secs(1800);
@@ -71,8 +71,8 @@ fn any(sizes: (u64, u64), hosts: (u64, u64), detaching: bool, random: &mut Rando
     for t in 1..n {
         let on = random.below(t as u64) as usize;
         if detaching && before.things[on].outdated.is_none() && random.permille(600) {
-            for hop in before.things[t].hops.iter_mut().filter(|h| (h.0, h.1) == (1, 0)) {
-                hop.2.push((on, vec![1]));
+            for transition in before.things[t].transitions.iter_mut().filter(|h| (h.0, h.1) == (1, 0)) {
+                transition.2.push((on, vec![1]));
             }
         }
     }
@@ -87,19 +87,19 @@ fn any(sizes: (u64, u64), hosts: (u64, u64), detaching: bool, random: &mut Rando
             0..250 if after.things.len() > 1 => after = without_thing(&after, t),
             250..400 => "other".clone_into(&mut after.things[t].content),
             400..500 => after.things[t].host = random.below(hosts) as usize,
-            500..560 => after.things[t].hops[0].2.clear(),
+            500..560 => after.things[t].transitions[0].2.clear(),
             _ => {}
         }
     }
     for added in 0..random.below(3) {
         let (t, m) = (after.things.len(), random.below(hosts) as usize);
-        let hops = vec![(0, 1, Vec::new()), (1, 0, Vec::new())];
+        let transitions = vec![(0, 1, Vec::new()), (1, 0, Vec::new())];
         after.things.push(Thing {
             host: m,
             states: 2,
             priority: vec![0, 1],
             preferred: 1,
-            hops,
+            transitions,
             retries: 1_000_000,
             ..Thing::default()
         });
@@ -336,9 +336,9 @@ impl<'a> Rules<'a> {
         };
         let all = |system: &System, t: usize| {
             let thing = &system.things[t];
-            let hops: Vec<_> = thing.hops.iter().map(|h| (h.0, h.1, names(system, &h.2))).collect();
+            let transitions: Vec<_> = thing.transitions.iter().map(|h| (h.0, h.1, names(system, &h.2))).collect();
             let locks: Vec<_> = thing.locks.iter().map(|l| (l.0, names(system, &l.1))).collect();
-            (thing.content.clone(), hops, locks)
+            (thing.content.clone(), transitions, locks)
         };
         ids(after).get(&before.id(t)).is_some_and(|other| all(before, t) == all(after, *other))
     }
@@ -348,9 +348,9 @@ impl<'a> Rules<'a> {
         let thing = &self.pair.before.things[t];
         let mut all: Vec<N> = Vec::new();
         let mut at = self.real(t, scene);
-        while let Some(hop) = first_hop(thing, at, target) {
-            all.extend(thing.hops[hop].2.iter().cloned());
-            at = thing.hops[hop].1;
+        while let Some(transition) = first_transition(thing, at, target) {
+            all.extend(thing.transitions[transition].2.iter().cloned());
+            at = thing.transitions[transition].1;
         }
         all.extend(thing.locks.iter().filter(|l| l.0 == target).flat_map(|l| l.1.iter().cloned()));
         for (on, states) in all {
@@ -441,7 +441,7 @@ fn elsewhere(system: &System, these: &BTreeSet<CobId>) -> Vec<CobId> {
     let mut found = Vec::new();
     for t in (0..system.things.len()).filter(|t| these.contains(&system.id(*t))) {
         let thing = &system.things[t];
-        let needs = thing.hops.iter().flat_map(|h| &h.2).chain(thing.locks.iter().flat_map(|l| &l.1));
+        let needs = thing.transitions.iter().flat_map(|h| &h.2).chain(thing.locks.iter().flat_map(|l| &l.1));
         found.extend(needs.filter(|n| !n.1.contains(&system.things[n.0].preferred)).map(|n| system.id(n.0)));
     }
     found

@@ -34,7 +34,7 @@ pub struct Thing {
     /// Its initial state.
     pub initial: usize,
     /// Its transitions, in the kind's order: from, to, needs.
-    pub hops: Vec<(usize, usize, Vec<N>)>,
+    pub transitions: Vec<(usize, usize, Vec<N>)>,
     /// Its lock dependencies: state, needs.
     pub locks: Vec<(usize, Vec<N>)>,
     /// A state that only checks find: it is named `outdated`.
@@ -60,8 +60,8 @@ pub struct Thing {
 impl Thing {
     /// Every change object that it depends on, once per dependency.
     pub fn depended_on(&self) -> impl Iterator<Item = usize> + '_ {
-        let hops = self.hops.iter().flat_map(|h| &h.2);
-        hops.chain(self.locks.iter().flat_map(|l| &l.1)).map(|n| n.0)
+        let transitions = self.transitions.iter().flat_map(|h| &h.2);
+        transitions.chain(self.locks.iter().flat_map(|l| &l.1)).map(|n| n.0)
     }
 }
 
@@ -141,7 +141,7 @@ impl System {
                 fingerprint: self.fingerprint(t),
                 rests_on: None,
                 transitions: thing
-                    .hops
+                    .transitions
                     .iter()
                     .filter(|h| !h.2.is_empty())
                     .map(|(from, to, n)| TransitionNeeds { from: state(*from), to: state(*to), needs: self.needs(n) })
@@ -177,7 +177,7 @@ impl System {
             priority: thing.priority.iter().map(|s| state(*s)).collect(),
             check: KindCheck { run: None, timeout_ms: 1000, interval_ms: None },
             transitions: thing
-                .hops
+                .transitions
                 .iter()
                 .map(|(from, to, _)| Transition {
                     from: state(*from),
@@ -207,8 +207,8 @@ impl System {
             }
         };
         for from in 0..thing.states {
-            if let Some(hop) = first_hop(thing, from, target) {
-                add(&thing.hops[hop].2);
+            if let Some(transition) = first_transition(thing, from, target) {
+                add(&thing.transitions[transition].2);
             }
         }
         for (_, n) in thing.locks.iter().filter(|l| l.0 == target) {
@@ -269,9 +269,9 @@ impl fmt::Display for System {
             if let Some(budget) = thing.budget {
                 writeln!(f, "  budget {}", self.id(budget))?;
             }
-            for (from, to, n) in &thing.hops {
+            for (from, to, n) in &thing.transitions {
                 let arrow = if n.is_empty() { "" } else { " <- " };
-                writeln!(f, "  hop {} {}{arrow}{}", self.state(t, *from), self.state(t, *to), needs(n))?;
+                writeln!(f, "  transition {} {}{arrow}{}", self.state(t, *from), self.state(t, *to), needs(n))?;
             }
             for (state, n) in &thing.locks {
                 writeln!(f, "  lock {} <- {}", self.state(t, *state), needs(n))?;
@@ -283,13 +283,13 @@ impl fmt::Display for System {
 
 /// The first transition of the shortest route; ties are broken by the order of the transitions.
 #[must_use]
-pub fn first_hop(thing: &Thing, from: usize, to: usize) -> Option<usize> {
+pub fn first_transition(thing: &Thing, from: usize, to: usize) -> Option<usize> {
     let distance = |start: usize| -> Option<usize> {
         let mut seen = BTreeSet::from([start]);
         let mut front = vec![start];
         let mut steps = 0;
         while !front.contains(&to) {
-            let next: Vec<usize> = thing.hops.iter().filter(|h| front.contains(&h.0)).map(|h| h.1).collect();
+            let next: Vec<usize> = thing.transitions.iter().filter(|h| front.contains(&h.0)).map(|h| h.1).collect();
             front = next.into_iter().filter(|s| seen.insert(*s)).collect();
             steps += 1;
             if front.is_empty() {
@@ -302,5 +302,5 @@ pub fn first_hop(thing: &Thing, from: usize, to: usize) -> Option<usize> {
         return None;
     }
     let whole = distance(from)?;
-    thing.hops.iter().position(|h| h.0 == from && distance(h.1) == Some(whole - 1))
+    thing.transitions.iter().position(|h| h.0 == from && distance(h.1) == Some(whole - 1))
 }

@@ -105,12 +105,12 @@ fn promise_on_a_promise(_: u64) -> System {
         priority: vec![0, 1],
         initial,
         preferred,
-        hops: vec![(0, 1, vec![]), (1, 0, vec![])],
+        transitions: vec![(0, 1, vec![]), (1, 0, vec![])],
         retries: 1_000_000,
         ..Thing::default()
     };
     let (mut a, mut b, d) = (two(0, 0, 1), two(1, 1, 1), two(2, 1, 0));
-    a.hops[0].2.push((1, vec![1]));
+    a.transitions[0].2.push((1, vec![1]));
     b.in_process = true;
     b.locks.push((1, vec![(2, vec![1])]));
     let names = ["a", "b", "d"].map(str::to_owned).to_vec();
@@ -140,8 +140,16 @@ fn a_budget_that_gives_any_number() {
 fn three_that_try_once() -> System {
     let member = |host: u32| {
         let cob = format!("cob h{host}/a: down up outdated");
-        [cob.as_str(), "is outdated", "prefers up", "hop outdated up", "hop down up", "retries 0", "budget h1/b"]
-            .map(str::to_owned)
+        [
+            cob.as_str(),
+            "is outdated",
+            "prefers up",
+            "transition outdated up",
+            "transition down up",
+            "retries 0",
+            "budget h1/b",
+        ]
+        .map(str::to_owned)
     };
     let budget = ["cob h1/b: open", "at most 1"].map(str::to_owned);
     let lines: Vec<String> = [1, 2, 3].into_iter().flat_map(member).chain(budget).collect();
@@ -175,7 +183,7 @@ fn all_on_one(_: u64) -> System {
         "cob h0/db: down up",
         "is up",
         "prefers down",
-        "hop up down <- h1/app@down h2/app@down",
+        "transition up down <- h1/app@down h2/app@down",
         "cob h1/app: down up",
         "is up",
         "budget h0/b",

@@ -21,10 +21,10 @@ fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
         let generation = GenerationNumber(word()[1..].parse().expect("a generation"));
         let (event, detail) = (word().to_owned(), word().to_owned());
         let moved = matches!(event.as_str(), "start" | "end" | "failed" | "drift");
-        let hop = detail.split_once('>');
+        let transition = detail.split_once('>');
         let state = |name: &str| StateName::new(name).expect("a state");
-        let (from, to) = hop.map(|(from, to)| (state(from), state(to))).unzip();
-        let detail = if hop.is_some() { String::new() } else { detail };
+        let (from, to) = transition.map(|(from, to)| (state(from), state(to))).unzip();
+        let detail = if transition.is_some() { String::new() } else { detail };
         with_facts(HistoryEntry {
             ts_ns,
             host: name("n1"),

@@ -9,7 +9,7 @@ use crate::time::Span;
 
 const X: &str = "h/x: 0 1, is 1, prefers 1";
 /// It departs only while another change object is up.
-const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
+const Y: &str = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- a/a@1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
     switch(bundle(cobs), free(generation), false)
@@ -100,7 +100,7 @@ fn who_leaves_on_the_way_forward_asks_for_the_content_that_it_was_made_for() {
 
 #[test]
 fn any_content_serves_who_leaves_and_is_passed_on() {
-    let mut b = Bench::new(&["h/b: 0 1, is 0, prefers 0, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/b: 0 1, is 0, prefers 0, transition 0 1 <- d/d@1"]);
     let told = b.hears("request a/a of h/b@1 #1.7 phase 0 expects another");
     assert!(told.iter().all(|t| !t.ends_with("of any content")), "{told:?}");
     let n = number(&told);

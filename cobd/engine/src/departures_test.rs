@@ -206,7 +206,7 @@ fn who_asks_without_knowing_of_a_withdrawal_is_told_of_it() {
 
 #[test]
 fn a_person_may_declare_what_can_never_leave_final() {
-    let stubborn = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
+    let stubborn = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- a/a@1";
     let mut b = Bench::new(&[X, stubborn]);
     b.event(go(&[X], order(&["h waits a/b"])));
     let declare = |cob: &str| Event::Order(Order::MarkDeparted(id(cob)));
@@ -259,7 +259,7 @@ fn who_counts_on_one_that_has_left_is_asked_when_it_comes_back() {
 
 #[test]
 fn who_acts_for_another_generation_acts_with_its_rank() {
-    let through = "h/y: 0 1, is 0, prefers 0, hop 0 1 <- a/b@1";
+    let through = "h/y: 0 1, is 0, prefers 0, transition 0 1 <- a/b@1";
     let mut b = Bench::new(&[X, through]);
     b.event(go(&[X, through], free(2)));
     assert_eq!(stands(&b), (2, None));

@@ -8,8 +8,8 @@ use crate::event::{Event, Order};
 use crate::testing::{Bench, bundle, switch};
 
 /// Departs only while d/d is up.
-const M: &str = "h/m: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1";
-const STAYS: &str = "h/s: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1";
+const M: &str = "h/m: 0 1, is 1, prefers 1, transition 1 0 <- d/d@1";
+const STAYS: &str = "h/s: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1";
 
 fn d() -> HostName {
     HostName::new("d").expect("a name")
@@ -50,12 +50,12 @@ fn what_leaves_and_needs_a_change_object_of_the_lost_host_leaves_without() {
 /// Its grants relied on locks of others, which release them as well.
 #[test]
 fn what_the_lost_host_has_promised_counts_no_more() {
-    let mut b = Bench::new(&["h/s: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1 e/e@1"]);
+    let mut b = Bench::new(&["h/s: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     assert_eq!(b.hears("grant d/d@1 to h/s #1.2"), ["note: h/s holds d/d@1"]);
     b.event(fence());
     assert!(!acts(&b.hears("grant e/e@1 to h/s #1.3"), "h/s"), "nobody keeps d/d in 1");
     // A departing change object does without.
-    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1 e/e@1"]);
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, transition 1 0 <- d/d@1 e/e@1"]);
     b.event(go(&[], &[]));
     b.hears("grant d/d@1 to h/m #1.2");
     b.event(fence());
@@ -94,7 +94,7 @@ fn what_stays_and_needs_the_lost_host_waits_on() {
 
 #[test]
 fn a_later_life_of_the_lost_host_is_asked_again() {
-    let other = "h/n: 0 1, is 1, prefers 1, hop 1 0 <- h/m@0";
+    let other = "h/n: 0 1, is 1, prefers 1, transition 1 0 <- h/m@0";
     let mut b = Bench::new(&[M, other]);
     b.event(fence());
     b.event(go(&[], &[]));

@@ -146,7 +146,7 @@ fn what_has_drifted_is_shown_until_it_is_back() {
 
 #[test]
 fn what_is_broken_is_shown_by_the_holder_until_it_has_it_anew() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(lapses(&b), [""; 0]);
     b.hears("lapsed h/c of d/d #1.2");

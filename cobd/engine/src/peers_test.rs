@@ -101,8 +101,8 @@ fn that_a_fenced_life_speaks_is_known() {
 fn a_return_names_what_an_action_and_a_promise_rest_on() {
     let mut b = Bench::new(&[
         "h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1",
-        "h/c: 0 1, prefers 1, hop 0 1 <- e/e@1",
-        "h/w: 0 1, prefers 1, hop 0 1 <- f/f@1",
+        "h/c: 0 1, prefers 1, transition 0 1 <- e/e@1",
+        "h/w: 0 1, prefers 1, transition 0 1 <- f/f@1",
     ]);
     b.hears("request a/a of h/b@1 #1.9");
     let asked: Vec<String> = b.after(Span::secs(1));
@@ -165,7 +165,7 @@ fn a_promise_of_before_is_asked_about() {
 
 #[test]
 fn an_action_that_runs_at_a_return_is_waited_for() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(b.returns(), ["write: life 2", "d: hello h/c of d/d #1.2"]);
     let confirmed = b.hears_together("d", &["hello", "hello-ack 2 d/d@1 to h/c #1.2"]);
@@ -176,7 +176,7 @@ fn an_action_that_runs_at_a_return_is_waited_for() {
 
 #[test]
 fn an_action_whose_lock_its_granter_does_not_know_is_checked_when_it_has_ended() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     b.returns();
     b.hears_together("d", &["hello", "hello-ack 2"]);

@@ -112,8 +112,8 @@ impl KindTable {
 
     /// The first transition of the shortest route, if there is a route.
     pub(crate) fn next_transition(&self, from: StateIx, to: StateIx) -> Option<u16> {
-        let hop = self.next[usize::from(from.0) * self.states.len() + usize::from(to.0)];
-        (hop != NO_TRANSITION).then_some(hop)
+        let transition = self.next[usize::from(from.0) * self.states.len() + usize::from(to.0)];
+        (transition != NO_TRANSITION).then_some(transition)
     }
 
     pub(crate) fn reaches(&self, from: StateIx, to: StateIx) -> bool {

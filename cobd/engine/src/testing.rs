@@ -1,7 +1,7 @@
 //! An engine on a test bench: the test plays the other hosts, writes messages as text, and gets all effects as text.
 //!
 //! ```text
-//! h/b: 0 1, is 1, prefers 0, hop 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, budget d/b
+//! h/b: 0 1, is 1, prefers 0, transition 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, budget d/b
 //! h/b: open, prefers open, at most 1
 //! ```
 //! States in the order of their priority; transitions between each two, both ways; 0 is the pre-remove state. Messages:
@@ -576,7 +576,7 @@ fn read_cob(text: &str) -> (Kind, Cob) {
     let (mut transitions, mut locks) = (Vec::new(), Vec::new());
     for (of, text) in dependencies {
         match of.split(' ').collect::<Vec<_>>().as_slice() {
-            ["hop", from, to] => {
+            ["transition", from, to] => {
                 transitions.push(TransitionNeeds { from: label(from), to: label(to), needs: needs(text) });
             }
             ["lock", state] => locks.push(LockNeeds { state: label(state), needs: needs(text) }),

@@ -10,8 +10,8 @@ use crate::time::{Span, Time};
 
 const COBS: [&str; 3] = [
     "h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1",
-    "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@0|1, retries 3, fails in 0",
-    "h/w: 1 0, is 1, prefers 0, hop 1 0 <- h/b@1 f/f@1",
+    "h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@0|1, retries 3, fails in 0",
+    "h/w: 1 0, is 1, prefers 0, transition 1 0 <- h/b@1 f/f@1",
 ];
 
 /// Not a message: the running action of h/c, if any, fails.

@@ -283,11 +283,11 @@ impl Daemon {
         &mut self,
         cob: &CobId,
         number: cob_types::Number,
-        hop: TransitionAttempt,
+        attempt: TransitionAttempt,
     ) -> Result<(), String> {
         let job = job_id(number);
         let context = self.context_of(cob)?;
-        let handle = self.kinds.adopt(job, context, hop).map_err(|e| e.to_string())?;
+        let handle = self.kinds.adopt(job, context, attempt).map_err(|e| e.to_string())?;
         self.jobs.begin(cob.clone(), job, handle);
         Ok(())
     }

@@ -301,13 +301,13 @@ impl Daemon {
         for job in found {
             let number = job_number(job.job);
             let label = job.label.as_ref();
-            let wanted = label.is_some_and(|l| l.hop.is_some() && running.get(&l.cob) == Some(&number));
+            let wanted = label.is_some_and(|l| l.attempt.is_some() && running.get(&l.cob) == Some(&number));
             match label {
                 Some(label) if wanted => {
                     running.remove(&label.cob);
-                    let hop = label.hop.clone().unwrap_or_else(|| unreachable!("looked at above"));
+                    let attempt = label.attempt.clone().unwrap_or_else(|| unreachable!("looked at above"));
                     info!(cob = %label.cob, running = job.running, "an action of an earlier daemon is taken over");
-                    if let Err(reason) = self.adopt_job(&label.cob, number, hop) {
+                    if let Err(reason) = self.adopt_job(&label.cob, number, attempt) {
                         warn!(cob = %label.cob, reason, "it can't be");
                         self.feed_lost(label.cob.clone(), number);
                     }

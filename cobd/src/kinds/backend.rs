@@ -61,16 +61,16 @@ pub trait Backend: Send + Sync {
     }
 
     /// Describes how to carry out a transition. Transitions are idempotent.
-    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome>;
+    fn transition(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome>;
 
     /// Describes how to read the end of a transition that an earlier daemon started as a process.
-    fn adopted(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        self.transition(tools, context, hop)
+    fn adopted(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        self.transition(tools, context, attempt)
     }
 
     /// Whether this transition only waits for an outside condition and may end early without leftovers. If the content
     /// changes meanwhile, the transition ends and starts again with the new content.
-    fn only_waits(&self, _kind: &Kind, _hop: &TransitionAttempt) -> bool {
+    fn only_waits(&self, _kind: &Kind, _attempt: &TransitionAttempt) -> bool {
         false
     }
 
@@ -378,17 +378,17 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 
 impl Context {
     /// The environment of its actions, without the variables that point into the job's folder.
-    pub(super) fn environment(&self, tools: &Tools, hop: Option<&TransitionAttempt>) -> BTreeMap<String, String> {
+    pub(super) fn environment(&self, tools: &Tools, attempt: Option<&TransitionAttempt>) -> BTreeMap<String, String> {
         let mut all = base_environment();
         let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
         set("COB_ID", self.cob.id.to_string());
         set("COB_HOST", self.cob.id.host_str().to_owned());
         set("COB_GENERATION", self.generation.to_string());
         set("COB_STATE_DIR", tools.own_folder(&self.cob.id).display().to_string());
-        if let Some(hop) = hop {
-            set("COB_FROM", hop.from.to_string());
-            set("COB_TO", hop.to.to_string());
-            set("COB_ATTEMPT", hop.attempt.to_string());
+        if let Some(attempt) = attempt {
+            set("COB_FROM", attempt.from.to_string());
+            set("COB_TO", attempt.to.to_string());
+            set("COB_ATTEMPT", attempt.attempt.to_string());
         }
         all
     }
@@ -411,8 +411,8 @@ impl Context {
     }
 
     /// The kind's declaration of a transition, if there is one.
-    pub(super) fn transition(&self, hop: &TransitionAttempt) -> Option<&Transition> {
-        self.kind.transitions.iter().find(|t| t.from == hop.from && t.to == hop.to)
+    pub(super) fn transition(&self, attempt: &TransitionAttempt) -> Option<&Transition> {
+        self.kind.transitions.iter().find(|t| t.from == attempt.from && t.to == attempt.to)
     }
 
     pub(super) fn check_timeout(&self) -> Duration {

@@ -35,8 +35,8 @@ impl Backend for BudgetKind {
         Work::known(CheckOutcome::found(context.kind.preferred.clone()))
     }
 
-    fn transition(&self, _tools: &Tools, _context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        Work::known(Outcome::failed(format!("a budget does not move to {}", hop.to)))
+    fn transition(&self, _tools: &Tools, _context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        Work::known(Outcome::failed(format!("a budget does not move to {}", attempt.to)))
     }
 
     fn forget(&self, _cob: &CobId) {}

@@ -56,10 +56,10 @@ impl Backend for CommandKind {
         })
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        let transition = context.transition(hop);
+    fn transition(&self, _tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        let transition = context.transition(attempt);
         let Some((transition, command)) = transition.and_then(|t| Some((t, t.run.clone()?))) else {
-            let what = format!("its kind has no command for {} -> {}", hop.from, hop.to);
+            let what = format!("its kind has no command for {} -> {}", attempt.from, attempt.to);
             return Work::known(Outcome::failed(what));
         };
         let timeout = Duration::from_millis(transition.timeout_ms);

@@ -107,12 +107,12 @@ impl Native for ExecKind {
         })
     }
 
-    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
-        let made = Executable::of(call).and_then(|exec| match hop.to.as_str() {
+    fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
+        let made = Executable::of(call).and_then(|exec| match attempt.to.as_str() {
             "present" => {
                 // The command of an earlier departure must not run beside the command.
                 exec_departure::end(&call.own, call.timeout() / 2)?;
-                exec.present(call, hop)
+                exec.present(call, attempt)
             }
             "absent" => exec.absent(call),
             other => Err(format!("it has no transition to {other}")),
@@ -206,14 +206,14 @@ impl Executable {
         }
     }
 
-    fn present(&self, call: &Call, hop: &TransitionAttempt) -> Result<(), String> {
+    fn present(&self, call: &Call, attempt: &TransitionAttempt) -> Result<(), String> {
         let noted = note::read::<Note>(&call.own)?;
         let is_needed = match self.work()? {
             Work::Done(_) => false,
             Work::ToDo(_) => true,
             // From `outdated` the command runs also without a change of its own: its dependencies have changed.
             Work::NoCondition => {
-                hop.from.as_str() == "outdated"
+                attempt.from.as_str() == "outdated"
                     || noted.as_ref().is_none_or(|noted| self.reason_to_repeat(noted).is_some())
             }
         };

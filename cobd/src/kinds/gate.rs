@@ -69,8 +69,8 @@ impl Remembered {
 }
 
 /// Whether the gate waits during this transition.
-pub(super) fn opens(kind: &Kind, hop: &TransitionAttempt) -> bool {
-    hop.to == kind.preferred
+pub(super) fn opens(kind: &Kind, attempt: &TransitionAttempt) -> bool {
+    attempt.to == kind.preferred
 }
 
 /// The outside condition of a gate, as the content describes it.
@@ -135,11 +135,11 @@ impl<C: Condition> Backend for ConditionGate<C> {
     }
 
     /// It opens after a successful look within the timeout; other transitions succeed at once.
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
         let condition = C::read(&context.cob.content);
-        let timeout = context.transition(hop).map_or(Duration::ZERO, |t| Duration::from_millis(t.timeout_ms));
-        let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
-        let waits = opens(&context.kind, hop);
+        let timeout = context.transition(attempt).map_or(Duration::ZERO, |t| Duration::from_millis(t.timeout_ms));
+        let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), attempt.to.clone());
+        let waits = opens(&context.kind, attempt);
         let future = async move {
             let complaint = Complaint { remembered: remembered.clone(), cob: cob.clone() };
             if waits && let Err(last) = poll(timeout, &condition, &complaint).await {
@@ -151,8 +151,8 @@ impl<C: Condition> Backend for ConditionGate<C> {
         Work::Inside { future: Box::pin(future), timeout: None }
     }
 
-    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
-        opens(kind, hop)
+    fn only_waits(&self, kind: &Kind, attempt: &TransitionAttempt) -> bool {
+        opens(kind, attempt)
     }
 
     fn said(&self, cob: &CobId) -> Option<String> {

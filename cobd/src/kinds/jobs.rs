@@ -84,7 +84,8 @@ pub struct Label {
     /// The change object.
     pub cob: CobId,
     /// The transition. `None`: the job is a check.
-    pub hop: Option<TransitionAttempt>,
+    #[serde(rename = "hop")]
+    pub attempt: Option<TransitionAttempt>,
 }
 
 /// A job that an earlier daemon began.
@@ -217,8 +218,8 @@ impl Kinds {
 
     /// Whether a transition of this kind may be cancelled without leftovers.
     #[must_use]
-    pub fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
-        self.backend(kind).is_ok_and(|backend| backend.only_waits(kind, hop))
+    pub fn only_waits(&self, kind: &Kind, attempt: &TransitionAttempt) -> bool {
+        self.backend(kind).is_ok_and(|backend| backend.only_waits(kind, attempt))
     }
 
     /// Starts a check. Must be called within a tokio runtime.
@@ -243,10 +244,10 @@ impl Kinds {
     ///
     /// # Errors
     /// [`KindError::NoBackend`]; other failures are the transition's result.
-    pub fn transition(&self, job: JobId, context: Context, hop: TransitionAttempt) -> Result<JobHandle, KindError> {
+    pub fn transition(&self, job: JobId, context: Context, attempt: TransitionAttempt) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
-        let work = backend.transition(&self.hands.tools, &context, &hop);
-        Ok(self.hands.begin(job, About::hop(&context, hop, backend.saves()), &context, work))
+        let work = backend.transition(&self.hands.tools, &context, &attempt);
+        Ok(self.hands.begin(job, About::attempt(&context, attempt, backend.saves()), &context, work))
     }
 
     /// The jobs that an earlier daemon started.
@@ -266,10 +267,10 @@ impl Kinds {
 
     /// Takes over a transition that an earlier daemon started, and reports its end. The result is [`Outcome::Lost`] if
     /// the runner was killed or the transition ran inside the earlier daemon.
-    pub fn adopt(&self, job: JobId, context: Context, hop: TransitionAttempt) -> Result<JobHandle, KindError> {
+    pub fn adopt(&self, job: JobId, context: Context, attempt: TransitionAttempt) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
-        let work = backend.adopted(&self.hands.tools, &context, &hop);
-        Ok(self.hands.adopt(job, About::hop(&context, hop, backend.saves()), work))
+        let work = backend.adopted(&self.hands.tools, &context, &attempt);
+        Ok(self.hands.adopt(job, About::attempt(&context, attempt, backend.saves()), work))
     }
 
     /// Cancels a job whose result is not needed (a check of an earlier daemon), and deletes it.
@@ -439,11 +440,11 @@ struct About {
 
 impl About {
     fn check(context: &Context) -> Self {
-        Self { label: Label { cob: context.cob.id.clone(), hop: None }, saves: false }
+        Self { label: Label { cob: context.cob.id.clone(), attempt: None }, saves: false }
     }
 
-    fn hop(context: &Context, hop: TransitionAttempt, saves: bool) -> Self {
-        Self { label: Label { cob: context.cob.id.clone(), hop: Some(hop) }, saves }
+    fn attempt(context: &Context, attempt: TransitionAttempt, saves: bool) -> Self {
+        Self { label: Label { cob: context.cob.id.clone(), attempt: Some(attempt) }, saves }
     }
 }
 
@@ -483,8 +484,8 @@ impl End for CheckOutcome {
 
 impl End for Outcome {
     fn kept(self, saved: &Saved, about: &About, raw: Option<&str>) -> Self {
-        match &about.label.hop {
-            Some(hop) => saved.ended(&about.label.cob, hop, raw.filter(|_| about.saves), self),
+        match &about.label.attempt {
+            Some(attempt) => saved.ended(&about.label.cob, attempt, raw.filter(|_| about.saves), self),
             None => self,
         }
     }
@@ -516,7 +517,7 @@ impl Hands {
                 let (spec, read) = self.spec(job, &about.label, context, process);
                 tokio::spawn(async move {
                     let result = hands.run(spec, &about.label, cancelled).await;
-                    if about.label.hop.is_none() {
+                    if about.label.attempt.is_none() {
                         // The result of a finished check is never asked for again: the next check is newer.
                         remove(hands.runner.clone(), job).await;
                     }
@@ -559,7 +560,7 @@ impl Hands {
         context: &Context,
         process: Process<T>,
     ) -> (Spec, Box<dyn FnOnce(JobResult) -> T + Send>) {
-        let mut environment = context.environment(&self.tools, label.hop.as_ref());
+        let mut environment = context.environment(&self.tools, label.attempt.as_ref());
         environment.extend(process.environment);
         let spec = Spec {
             id: job,
@@ -572,7 +573,7 @@ impl Hands {
             content: context.cob.content.clone(),
             imports: context.imports_json(),
             stdout_apart: process.stdout_apart,
-            durable: label.hop.is_some(),
+            durable: label.attempt.is_some(),
             secrets: context.secrets.clone(),
             attached: false,
         };
@@ -588,8 +589,8 @@ impl Hands {
         let (runner, tools, label) = (self.runner.clone(), self.tools.clone(), label.clone());
         let started = beside(move || {
             let folder = tools.own_folder(&label.cob);
-            if let Some(hop) = &label.hop {
-                tools.saved().give(&label.cob, hop, &mut spec.environment);
+            if let Some(attempt) = &label.attempt {
+                tools.saved().give(&label.cob, attempt, &mut spec.environment);
             }
             make_folder(&folder).map_err(|source| JobStartError {
                 path: folder,

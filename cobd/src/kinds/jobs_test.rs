@@ -152,12 +152,12 @@ async fn a_returned_daemon_takes_over_what_runs() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    let hop = TransitionAttempt { from: state("down"), to: state("up"), attempt: 1 };
-    let label = |hop| Some(Label { cob: context.cob.id.clone(), hop });
-    assert_eq!(found[0], FoundAction { job, label: label(Some(hop.clone())), running: true });
+    let attempt = TransitionAttempt { from: state("down"), to: state("up"), attempt: 1 };
+    let label = |attempt| Some(Label { cob: context.cob.id.clone(), attempt });
+    assert_eq!(found[0], FoundAction { job, label: label(Some(attempt.clone())), running: true });
     assert_eq!(found[1], FoundAction { job: check, label: label(None), running: true });
     bench.kinds.discard(check);
-    let _handle = bench.kinds.adopt(job, context.clone(), hop.clone()).expect("adopted");
+    let _handle = bench.kinds.adopt(job, context.clone(), attempt.clone()).expect("adopted");
     fs::write(folder.join("go"), "").expect("written");
     let ended = bench.ended().await;
     let exports = Values::from([("a".to_owned(), "1".to_owned())]);
@@ -168,7 +168,7 @@ async fn a_returned_daemon_takes_over_what_runs() {
     }
     // A job that is gone, or that ran inside the earlier daemon, is lost.
     for context in [context, bench.context(&plain_kind("noop"), "")] {
-        let _handle = bench.kinds.adopt(job, context, hop.clone()).expect("adopted");
+        let _handle = bench.kinds.adopt(job, context, attempt.clone()).expect("adopted");
         assert_eq!(bench.ended().await.end, JobEnd::Moved(Outcome::Lost));
     }
 }

@@ -46,9 +46,9 @@ impl Backend for NoopKind {
         Work::known(CheckOutcome { exports, ..CheckOutcome::found(state) })
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        self.remembered.set(context.cob.id.clone(), hop.to.clone());
-        Work::known(Outcome::Done { exports: Self::exports(context, &hop.to), saved: None })
+    fn transition(&self, _tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        self.remembered.set(context.cob.id.clone(), attempt.to.clone());
+        Work::known(Outcome::Done { exports: Self::exports(context, &attempt.to), saved: None })
     }
 
     fn forget(&self, cob: &CobId) {

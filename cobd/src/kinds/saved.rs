@@ -30,13 +30,19 @@ impl Saved {
     }
 
     /// Keeps the data of a transition that has ended. `raw` is the written data, also after a failure.
-    pub(super) fn ended(&self, cob: &CobId, hop: &TransitionAttempt, raw: Option<&str>, outcome: Outcome) -> Outcome {
+    pub(super) fn ended(
+        &self,
+        cob: &CobId,
+        attempt: &TransitionAttempt,
+        raw: Option<&str>,
+        outcome: Outcome,
+    ) -> Outcome {
         let kept = match &outcome {
             Outcome::Done { saved, .. } => {
-                self.keep(cob, hop, saved.as_deref()).and_then(|()| self.taken_back(&self.folder(cob), &hop.to))
+                self.keep(cob, attempt, saved.as_deref()).and_then(|()| self.taken_back(&self.folder(cob), &attempt.to))
             }
             Outcome::Failed { .. } | Outcome::Conflict { .. } | Outcome::Cancelled | Outcome::Lost => {
-                self.keep(cob, hop, raw)
+                self.keep(cob, attempt, raw)
             }
         };
         match kept {
@@ -45,8 +51,8 @@ impl Saved {
         }
     }
 
-    fn keep(&self, cob: &CobId, hop: &TransitionAttempt, text: Option<&str>) -> io::Result<()> {
-        let (Some(text), name) = (text, name(&hop.from, &hop.to)) else { return Ok(()) };
+    fn keep(&self, cob: &CobId, attempt: &TransitionAttempt, text: Option<&str>) -> io::Result<()> {
+        let (Some(text), name) = (text, name(&attempt.from, &attempt.to)) else { return Ok(()) };
         if fs::exists(self.folder(cob).join(&name))? { Ok(()) } else { self.write(cob, &name, text) }
     }
 
@@ -79,8 +85,8 @@ impl Saved {
     }
 
     /// Adds the saved data of the reverted transition to the environment of its revert.
-    pub(super) fn give(&self, cob: &CobId, hop: &TransitionAttempt, environment: &mut BTreeMap<String, String>) {
-        let path = self.folder(cob).join(name(&hop.to, &hop.from));
+    pub(super) fn give(&self, cob: &CobId, attempt: &TransitionAttempt, environment: &mut BTreeMap<String, String>) {
+        let path = self.folder(cob).join(name(&attempt.to, &attempt.from));
         let Ok(text) = fs::read_to_string(&path) else { return };
         // A variable can't contain a NUL byte, but the file can.
         if !text.contains('\0') {
@@ -112,7 +118,7 @@ mod tests {
     use super::*;
     use crate::kinds::testing::{cob_id, state};
 
-    fn hop(from: &str, to: &str) -> TransitionAttempt {
+    fn attempt(from: &str, to: &str) -> TransitionAttempt {
         TransitionAttempt { from: state(from), to: state(to), attempt: 1 }
     }
 
@@ -123,7 +129,7 @@ mod tests {
     /// The data that a transition gets.
     fn given(saved: &Saved, from: &str, to: &str) -> Option<String> {
         let mut environment = BTreeMap::new();
-        saved.give(&cob_id("n1/a"), &hop(from, to), &mut environment);
+        saved.give(&cob_id("n1/a"), &attempt(from, to), &mut environment);
         let text = environment.get("COB_RESULT").cloned();
         assert_eq!(text, environment.get("COB_RESULT_FILE").map(|f| fs::read_to_string(f).expect("read")));
         text
@@ -134,21 +140,21 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
         assert_eq!(given(&saved, "up", "down"), None);
-        saved.ended(&cob, &hop("down", "half"), None, done("one"));
-        saved.ended(&cob, &hop("half", "up"), None, done("two"));
+        saved.ended(&cob, &attempt("down", "half"), None, done("one"));
+        saved.ended(&cob, &attempt("half", "up"), None, done("two"));
         assert_eq!(
             (given(&saved, "up", "half").as_deref(), given(&saved, "half", "down").as_deref()),
             (Some("two"), Some("one"))
         );
         assert_eq!((given(&saved, "up", "down"), given(&saved, "half", "up")), (None, None));
         // A revert that fails reverts nothing.
-        saved.ended(&cob, &hop("up", "half"), None, Outcome::failed("no"));
+        saved.ended(&cob, &attempt("up", "half"), None, Outcome::failed("no"));
         assert_eq!(given(&saved, "up", "half").as_deref(), Some("two"));
-        saved.ended(&cob, &hop("up", "half"), None, done(""));
+        saved.ended(&cob, &attempt("up", "half"), None, done(""));
         assert_eq!((given(&saved, "up", "half"), given(&saved, "half", "down").as_deref()), (None, Some("one")));
-        saved.ended(&cob, &hop("half", "down"), None, done(""));
+        saved.ended(&cob, &attempt("half", "down"), None, done(""));
         assert_eq!(given(&saved, "half", "down"), None);
-        saved.ended(&cob, &hop("down", "up"), None, done("three"));
+        saved.ended(&cob, &attempt("down", "up"), None, done("three"));
         saved.forget(&cob).expect("forgotten");
         saved.forget(&cob).expect("no entry to forget");
         assert_eq!(given(&saved, "up", "down"), None);
@@ -158,16 +164,16 @@ mod tests {
     fn the_first_of_several_attempts_knows_what_was_there() {
         let folder = tempfile::tempdir().expect("folder");
         let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
-        saved.ended(&cob, &hop("down", "up"), None, Outcome::Lost);
+        saved.ended(&cob, &attempt("down", "up"), None, Outcome::Lost);
         assert_eq!(given(&saved, "up", "down"), None);
-        saved.ended(&cob, &hop("down", "up"), Some("before"), Outcome::Lost);
+        saved.ended(&cob, &attempt("down", "up"), Some("before"), Outcome::Lost);
         assert_eq!(given(&saved, "up", "down").as_deref(), Some("before"));
-        saved.ended(&cob, &hop("down", "up"), Some("half changed"), Outcome::failed("no"));
-        saved.ended(&cob, &hop("down", "up"), Some("changed"), done("changed"));
-        saved.ended(&cob, &hop("down", "up"), Some("changed"), done("changed"));
+        saved.ended(&cob, &attempt("down", "up"), Some("half changed"), Outcome::failed("no"));
+        saved.ended(&cob, &attempt("down", "up"), Some("changed"), done("changed"));
+        saved.ended(&cob, &attempt("down", "up"), Some("changed"), done("changed"));
         assert_eq!(given(&saved, "up", "down").as_deref(), Some("before"));
-        saved.ended(&cob, &hop("up", "down"), None, done(""));
-        saved.ended(&cob, &hop("down", "up"), Some("mine"), done("mine"));
+        saved.ended(&cob, &attempt("up", "down"), None, done(""));
+        saved.ended(&cob, &attempt("down", "up"), Some("mine"), done("mine"));
         assert_eq!(given(&saved, "up", "down").as_deref(), Some("mine"));
     }
 
@@ -176,7 +182,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         fs::write(folder.path().join("saved"), "in the way").expect("written");
         let saved = Saved::new(folder.path());
-        let outcome = saved.ended(&cob_id("n1/a"), &hop("down", "up"), None, done("one"));
+        let outcome = saved.ended(&cob_id("n1/a"), &attempt("down", "up"), None, done("one"));
         assert!(matches!(&outcome, Outcome::Failed { reason } if reason.contains("can't be kept")), "{outcome:?}");
     }
 }

@@ -125,8 +125,8 @@ impl Bench {
 
     pub(super) fn begin(&mut self, context: &Context, from: &str, to: &str) -> (JobId, JobHandle) {
         let job = self.job();
-        let hop = TransitionAttempt { from: state(from), to: state(to), attempt: 1 };
-        (job, self.kinds.transition(job, context.clone(), hop).expect("begun"))
+        let attempt = TransitionAttempt { from: state(from), to: state(to), attempt: 1 };
+        (job, self.kinds.transition(job, context.clone(), attempt).expect("begun"))
     }
 
     pub(super) async fn ended(&mut self) -> JobEnded {

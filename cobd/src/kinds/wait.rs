@@ -35,10 +35,10 @@ impl Backend for WaitKind {
         Work::known(CheckOutcome::found(state.unwrap_or_else(|| context.kind.pre_remove.clone())))
     }
 
-    fn transition(&self, _tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
+    fn transition(&self, _tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
         let time = || cob_kinds::read::<Wait>(&context.cob.content).map(|wait| wait.time());
-        let pause = if gate::opens(&context.kind, hop) { time() } else { Ok(Duration::ZERO) };
-        let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
+        let pause = if gate::opens(&context.kind, attempt) { time() } else { Ok(Duration::ZERO) };
+        let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), attempt.to.clone());
         let future = async move {
             match pause {
                 Ok(pause) => tokio::time::sleep(pause).await,
@@ -50,8 +50,8 @@ impl Backend for WaitKind {
         Work::Inside { future: Box::pin(future), timeout: None }
     }
 
-    fn only_waits(&self, kind: &Kind, hop: &TransitionAttempt) -> bool {
-        gate::opens(kind, hop)
+    fn only_waits(&self, kind: &Kind, attempt: &TransitionAttempt) -> bool {
+        gate::opens(kind, attempt)
     }
 
     fn forget(&self, cob: &CobId) {

@@ -205,7 +205,7 @@ impl Pace for Paced<'_> {
 fn looked(sides: Both<'_>, durations: &Durations, cob: &CobId, from: &StateName, to: &StateName) -> Looked {
     let known = sides.find(cob);
     let kind = known.map(|known| &known.cob.kind);
-    let looked = durations.hop(cob, kind, from.as_str(), to.as_str());
+    let looked = durations.transition(cob, kind, from.as_str(), to.as_str());
     match known {
         Some(known) if !looked.known || looked.of_others => by_itself(known, to).unwrap_or(looked),
         Some(_) | None => looked,

@@ -71,7 +71,7 @@ enum Timed {
 }
 
 impl Timed {
-    fn hop(&self) -> Option<(&str, &str)> {
+    fn transition(&self) -> Option<(&str, &str)> {
         match self {
             Timed::Transition(from, to) => Some((from, to)),
             Timed::Check | Timed::Any => None,
@@ -139,7 +139,7 @@ impl Durations {
                 ["*"] => ("*", Timed::Any),
                 ["check"] => ("*", Timed::Check),
                 [who, "check"] => (who, Timed::Check),
-                [who, hop] => match hop.split_once('>') {
+                [who, transition] => match transition.split_once('>') {
                     Some((from, to)) if !from.is_empty() && !to.is_empty() => {
                         (who, Timed::Transition(from.to_owned(), to.to_owned()))
                     }
@@ -187,15 +187,15 @@ impl Durations {
     /// The subject and transition of each line; `None` for a check, or for any transition.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
         let all = self.of.iter().flat_map(|(who, times)| times.keys().map(move |of| (who, of)));
-        all.map(|(who, of)| (who.as_str(), of.hop()))
+        all.map(|(who, of)| (who.as_str(), of.transition()))
     }
 
     /// The duration of a transition.
-    pub(crate) fn hop(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
-        let hop = Timed::Transition(from.to_owned(), to.to_owned());
+    pub(crate) fn transition(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
+        let transition = Timed::Transition(from.to_owned(), to.to_owned());
         let any = || Some(Looked::known(*self.of.get("*")?.get(&Timed::Any)?));
         let unknown = Looked { spread: UNKNOWN, known: false, of_others: false };
-        self.find(cob, kind, &hop).or_else(any).unwrap_or(unknown)
+        self.find(cob, kind, &transition).or_else(any).unwrap_or(unknown)
     }
 
     /// The duration of a check.
@@ -278,9 +278,9 @@ mod tests {
         CobId::new(text).expect("an id")
     }
 
-    fn median(durations: &Durations, cob: &str, hop: &str) -> u64 {
-        let (from, to) = hop.split_once('>').expect("FROM>TO");
-        durations.hop(&id(cob), Some(&"simple".parse().expect("a kind")), from, to).spread.median
+    fn median(durations: &Durations, cob: &str, transition: &str) -> u64 {
+        let (from, to) = transition.split_once('>').expect("FROM>TO");
+        durations.transition(&id(cob), Some(&"simple".parse().expect("a kind")), from, to).spread.median
     }
 
     #[test]
@@ -289,11 +289,11 @@ mod tests {
             "\"*\": 7s\nsimple down>up: 6s\n\"*/db down>up\": 5s\nn1/db down>up: {min: 1s, median: 2s, p90: 4s}\n";
         let durations = Durations::of_text(text).expect("right");
         let cases = [("n1/db", "down>up", 2), ("n2/db", "down>up", 5), ("n1/a", "down>up", 6), ("n1/a", "up>down", 7)];
-        for (cob, hop, seconds) in cases {
-            assert_eq!(median(&durations, cob, hop), seconds * 1_000_000, "{cob} {hop}");
+        for (cob, transition, seconds) in cases {
+            assert_eq!(median(&durations, cob, transition), seconds * 1_000_000, "{cob} {transition}");
         }
         let unknown = Looked { spread: UNKNOWN, known: false, of_others: false };
-        assert_eq!(Durations::default().hop(&id("n/a"), None, "x", "y"), unknown);
+        assert_eq!(Durations::default().transition(&id("n/a"), None, "x", "y"), unknown);
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
             Durations::of_text("n1/a down>up: 1s\nn2/a down>up: 3s\nn3/a down>up: 2s\nn1/a check: 5ms").expect("right");
         let kind: KindName = "simple".parse().expect("a kind");
         durations.gather_kinds(|who| who.contains('/').then_some(&kind));
-        let spread = durations.hop(&id("n9/z"), Some(&kind), "down", "up").spread;
+        let spread = durations.transition(&id("n9/z"), Some(&kind), "down", "up").spread;
         assert_eq!((spread.min, spread.p90), (1_000_000, 3_000_000), "the spread is between them");
         assert_eq!(median(&durations, "n9/z", "down>up"), 2_000_000);
         assert_eq!(median(&durations, "n1/a", "down>up"), 1_000_000);

@@ -76,11 +76,11 @@ impl Link<'_, '_> {
             self.users.insert(step.cob.clone(), runs);
         }
         let side = if step.generation == self.order.to { &self.sides.to } else { &self.sides.from };
-        let hop = |known: Known<'_>| -> Vec<CobId> {
+        let transition = |known: Known<'_>| -> Vec<CobId> {
             let needs = known.cob.transitions.iter().filter(|t| t.from == **from && t.to == **to);
             needs.flat_map(|t| &t.needs).map(|need| need.cob.clone()).collect()
         };
-        let needed = side.find(&step.cob).map(hop).unwrap_or_default();
+        let needed = side.find(&step.cob).map(transition).unwrap_or_default();
         let mut open: Vec<CobId> = needed.clone();
         let mut seen = BTreeSet::new();
         while let Some(id) = open.pop() {

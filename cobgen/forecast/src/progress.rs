@@ -256,16 +256,16 @@ impl Progress {
         generation: GenerationNumber,
     ) -> Option<usize> {
         let again = self.running.get(cob).copied().flatten().filter(|at| plan.transitions[*at].to == *to);
-        let is_hop = |at: &usize| plan.transitions[*at].from == *from;
-        if again.as_ref().is_some_and(is_hop) {
+        let is_transition = |at: &usize| plan.transitions[*at].from == *from;
+        if again.as_ref().is_some_and(is_transition) {
             return again;
         }
         let mut none = VecDeque::new();
         let coming = self.coming.get_mut(&(cob.clone(), to.clone())).unwrap_or(&mut none);
         let now = left_over(plan, generation).unwrap_or(usize::MAX);
         let is_past = |at: &usize| plan.transitions[*at].step.is_some_and(|leg| left_over(plan, leg) > Some(now));
-        let exactly = coming.iter().position(|at| is_hop(at) && !is_past(at));
-        if let Some(at) = exactly.or_else(|| coming.iter().position(is_hop)) {
+        let exactly = coming.iter().position(|at| is_transition(at) && !is_past(at));
+        if let Some(at) = exactly.or_else(|| coming.iter().position(is_transition)) {
             return coming.remove(at);
         }
         again.or_else(|| coming.remove(coming.iter().position(|at| !is_past(at))?))

@@ -22,8 +22,8 @@ pub(crate) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> 
     for (at, act) in acts.iter().enumerate() {
         let side = if act.step.generation == order.to { &sides.to } else { &sides.from };
         let Some(known) = side.find(&act.step.cob) else { continue };
-        let hop = known.cob.transitions.iter().filter(|t| t.from == *act.from && t.to == *act.to);
-        for need in hop.flat_map(|t| &t.needs) {
+        let transition = known.cob.transitions.iter().filter(|t| t.from == *act.from && t.to == *act.to);
+        for need in transition.flat_map(|t| &t.needs) {
             let Some(id) = moving.get(&need.cob) else { continue };
             let home = sides.home_before(id).is_some_and(|home| need.states.contains(home))
                 && sides.home_after(id).is_some_and(|home| need.states.contains(home));

@@ -188,7 +188,7 @@ impl Walk {
             for (place, target) in fresh {
                 let (from, to) = (states.name(place), states.name(target));
                 for known in both.into_iter().flatten().filter(|_| place != target) {
-                    for entered in hops(known, &from, &to, &mut needs) {
+                    for entered in transitions(known, &from, &to, &mut needs) {
                         note(&mut reach.places, states.number(entered));
                     }
                 }
@@ -240,12 +240,17 @@ impl Walk {
 }
 
 /// The transitions of the shortest route: returns the entered states, and collects the needs.
-fn hops<'k>(known: Known<'k>, from: &StateName, to: &StateName, needs: &mut Vec<&'k Need>) -> Vec<&'k StateName> {
+fn transitions<'k>(
+    known: Known<'k>,
+    from: &StateName,
+    to: &StateName,
+    needs: &mut Vec<&'k Need>,
+) -> Vec<&'k StateName> {
     let mut places = Vec::new();
     for (left, entered) in route(known.kind, from, to) {
         places.push(entered);
-        let of_hop = known.cob.transitions.iter().filter(|t| t.from == *left && t.to == *entered);
-        needs.extend(of_hop.flat_map(|t| &t.needs));
+        let of_transition = known.cob.transitions.iter().filter(|t| t.from == *left && t.to == *entered);
+        needs.extend(of_transition.flat_map(|t| &t.needs));
     }
     if !places.is_empty() {
         needs.extend(known.cob.budget.as_deref());

@@ -17,9 +17,9 @@ pub struct Unused {
 }
 
 pub(crate) fn unused(sides: &Sides<'_>, durations: &Durations, states: &BTreeMap<CobId, StateName>) -> Unused {
-    let line = |(who, hop): (&str, Option<(&str, &str)>)| {
-        let text = hop.map_or_else(|| who.to_owned(), |(from, to)| format!("{who} {from}>{to}"));
-        let states = hop.map_or(Vec::new(), |(from, to)| vec![from, to]);
+    let line = |(who, transition): (&str, Option<(&str, &str)>)| {
+        let text = transition.map_or_else(|| who.to_owned(), |(from, to)| format!("{who} {from}>{to}"));
+        let states = transition.map_or(Vec::new(), |(from, to)| vec![from, to]);
         (!fits(sides, who, &states)).then_some(text)
     };
     let state = |(cob, state): (&CobId, &StateName)| {

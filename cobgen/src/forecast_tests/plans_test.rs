@@ -52,7 +52,7 @@ fn changed() -> (Generation, Generation) {
     (generation(&before, 1), generation(&after, 2))
 }
 
-fn hops(plan: &SwitchPlan) -> Vec<String> {
+fn transitions(plan: &SwitchPlan) -> Vec<String> {
     let tell = |at: usize| {
         let step = &plan.transitions[at];
         format!("{} {}>{} {}..{}", step.cob, step.from, step.to, step.begin_us / 1000, step.end_us / 1000)
@@ -74,7 +74,7 @@ fn the_end_is_the_one_calculated_by_hand() {
         "n2/app down>up 2850..4850",
         "n3/lb down>up 4850..5150",
     ];
-    assert_eq!(hops(&plan), expected);
+    assert_eq!(transitions(&plan), expected);
     assert_eq!(plan.forecast.end_us, 5_150_000);
     assert_eq!(plan.critical_path, [0, 1, 2, 3, 4, 5, 6]);
     assert!(plan.transitions.iter().all(|step| step.slack_us == 0 && step.known), "a chain has none to spare");
@@ -126,7 +126,7 @@ fn what_is_not_where_it_should_be_is_not_brought_there_first() {
         "n2/app down>up 2700..4700",
         "n3/lb down>up 4700..5000",
     ];
-    assert_eq!(hops(&plan), expected, "the one that has given up is not tried with its old content");
+    assert_eq!(transitions(&plan), expected, "the one that has given up is not tried with its old content");
     assert!(plan.interrupted.is_empty(), "{:?}", plan.interrupted);
 }
 
@@ -241,7 +241,8 @@ fn what_prefers_another_state_is_not_outdated_by_what_it_rests_on() {
     after.content("n1/config", json!({"price": 11}));
     after.draft.cobs.get_mut(&id("n2/db")).expect("there").value.preferred = "down".parse().expect("a state");
     let plan = planned(&generation(&before, 1), &generation(&after, 2), "\"*\": 1s").plan;
-    let moves: Vec<String> = hops(&plan).iter().filter_map(|hop| Some(hop.rsplit_once(' ')?.0.to_owned())).collect();
+    let moves: Vec<String> =
+        transitions(&plan).iter().filter_map(|transition| Some(transition.rsplit_once(' ')?.0.to_owned())).collect();
     assert!(moves.contains(&"n2/db up>down".to_owned()), "{moves:?}");
 }
 
@@ -255,7 +256,7 @@ fn what_becomes_something_else_leaves_and_comes_anew() {
     let plan = planned(&generation(&before, 1), &generation(&after, 2), "check: 0s\nmessage: 0s\n\"*\": 1s").plan;
     let expected =
         ["n2/y up>down 0..1000", "n1/x on>off 1000..2000", "n1/x down>up 2000..3000", "n2/y down>up 3000..4000"];
-    assert_eq!(hops(&plan), expected);
+    assert_eq!(transitions(&plan), expected);
     assert!(plan.transitions[1..3].iter().all(|step| step.why == Why::Kind), "{:?}", plan.transitions);
 }
 
@@ -267,7 +268,7 @@ fn what_has_time_to_spare_says_how_much() {
     let from = Generation::nothing();
     let plan =
         planned(&from, &generation(&before, 1), "check: 0s\nmessage: 0s\nsimple down>up: 5s\nn1/b down>up: 2s").plan;
-    assert_eq!(hops(&plan), ["n1/a down>up 0..5000", "n1/b down>up 0..2000", "n2/c down>up 5000..10000"]);
+    assert_eq!(transitions(&plan), ["n1/a down>up 0..5000", "n1/b down>up 0..2000", "n2/c down>up 5000..10000"]);
     let slack: Vec<u64> = plan.transitions.iter().map(|step| step.slack_us / 1000).collect();
     assert_eq!(slack, [0, 3000, 0]);
     assert_eq!(plan.critical_path, [0, 2]);
@@ -290,7 +291,7 @@ fn the_point_of_no_return_is_as_late_as_the_order_lets_it_be() {
         "check: 0s\nmessage: 0s\n\"*\": 5s\nn1/data old>new: 1s",
     )
     .plan;
-    assert_eq!(hops(&plan), ["n1/data old>new 0..1000", "n2/b down>up 0..5000"]);
+    assert_eq!(transitions(&plan), ["n1/data old>new 0..1000", "n2/b down>up 0..5000"]);
     let point = plan.point_of_no_return.expect("nothing leads back to old");
     assert_eq!((point.at_us, point.latest_us, point.before, point.behind), (0, 4_000_000, 1, 1));
     assert!(!plan.irreversible[0].marked);
@@ -496,7 +497,8 @@ fn a_duration_that_nobody_knows_is_marked() {
     let (before, after) = changed();
     let Forecasted { plan, difference, .. } = planned(&before, &after, "check: 0s\nn2/app down>up: 2s");
     let words = show::in_words(&plan, &difference);
-    let assumed = |hop: &str| words.lines().filter(|line| line.contains(hop)).all(|line| line.contains(" s*"));
+    let assumed =
+        |transition: &str| words.lines().filter(|line| line.contains(transition)).all(|line| line.contains(" s*"));
     assert!(words.contains("no durations recorded for 4 transitions: each counts as 1 s (*)"), "{words}");
     assert!(assumed("n1/db up -> down ") && !assumed("n2/app down -> up "), "{words}");
     let path = words.split("Critical path\n").nth(1).expect("one");
@@ -510,7 +512,7 @@ fn what_waits_says_its_own_time_whatever_others_took() {
     let pause = &mut before.draft.kinds.get_mut("pause").expect("made above").value;
     pause.backend = "wait".to_owned();
     pause.check.run = None;
-    pause.transitions.iter_mut().for_each(|hop| hop.run = None);
+    pause.transitions.iter_mut().for_each(|transition| transition.run = None);
     before.cob_of("pause", "n1/old", "up").content("n1/old", json!({"seconds": 10}));
     let mut after = before.clone();
     after.cob_of("pause", "n1/long", "up").content("n1/long", json!({"seconds": 20}));

@@ -8,7 +8,7 @@
 //!   leaves in down               its pre-remove state; default: the first
 //!   leaves as it is              it departs without a transition
 //!   observed                     it is checked and never moved
-//!   hop down up <- h2/db@up      a transition with its needs (`@a|b`: either state serves)
+//!   transition down up <- h2/db@up      a transition with its needs (`@a|b`: either state serves)
 //!   lock up <- h2/db@up          a lock dependency
 //!   retries 3                    of every transition; default: no limit
 //!   content v2                   default: empty
@@ -46,8 +46,8 @@ pub fn parse(lines: &[String]) -> Result<System, String> {
     for thing in &mut system.things {
         if thing.states == 2 {
             for (from, to) in [(0, 1), (1, 0)] {
-                if !thing.hops.iter().any(|h| (h.0, h.1) == (from, to)) {
-                    thing.hops.push((from, to, Vec::new()));
+                if !thing.transitions.iter().any(|h| (h.0, h.1) == (from, to)) {
+                    thing.transitions.push((from, to, Vec::new()));
                 }
             }
         }
@@ -96,11 +96,11 @@ fn read_line(system: &mut System, at: usize, text: &str) -> Result<(), String> {
             system.things[at].pre_remove =
                 state(rest.strip_prefix("in ").ok_or("it must be: leaves in STATE, or: leaves as it is")?)?;
         }
-        "hop" => {
+        "transition" => {
             let (ends, needs) = rest.split_once("<-").unwrap_or((rest, ""));
-            let (from, to) = ends.trim().split_once(' ').ok_or("it must be: hop FROM TO")?;
-            let hop = (state(from)?, state(to.trim())?, read_needs(system, needs)?);
-            system.things[at].hops.push(hop);
+            let (from, to) = ends.trim().split_once(' ').ok_or("it must be: transition FROM TO")?;
+            let transition = (state(from)?, state(to.trim())?, read_needs(system, needs)?);
+            system.things[at].transitions.push(transition);
         }
         "lock" => {
             let (label, needs) = rest.split_once("<-").ok_or("it must be: lock STATE <- NEEDS")?;
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let read = |text: &str| parse(&text.lines().map(str::to_owned).collect::<Vec<_>>()).expect_err("refused");
-        assert!(read("cob h/a: 0 1\n  hop 0 2").contains("h/a has no state 2"));
-        assert!(read("cob h/a: 0 1\n  hop 0 1 <- h/b@1").contains("there is no h/b"));
+        assert!(read("cob h/a: 0 1\n  transition 0 2").contains("h/a has no state 2"));
+        assert!(read("cob h/a: 0 1\n  transition 0 1 <- h/b@1").contains("there is no h/b"));
         assert!(read("cob h/a: 0 1\n  jump 0 1").contains("not understood"));
         assert!(read("  is 0").contains("no change object before it"));
     }

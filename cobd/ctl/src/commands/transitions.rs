@@ -216,10 +216,17 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn told(t: &mut Transitions, cob: &str, event: &str, hop: (&str, &str), at: u64, ok: Option<bool>) {
+    fn told(t: &mut Transitions, cob: &str, event: &str, transition: (&str, &str), at: u64, ok: Option<bool>) {
         let base = entry(id(cob).host_str(), 1, 1, at);
-        let from = (!hop.0.is_empty()).then(|| state(hop.0));
-        t.take(HistoryEntry { cob: Some(id(cob)), event: event.to_owned(), from, to: Some(state(hop.1)), ok, ..base });
+        let from = (!transition.0.is_empty()).then(|| state(transition.0));
+        t.take(HistoryEntry {
+            cob: Some(id(cob)),
+            event: event.to_owned(),
+            from,
+            to: Some(state(transition.1)),
+            ok,
+            ..base
+        });
     }
 
     #[test]
@@ -247,12 +254,12 @@ mod tests {
         let mut t = Transitions::default();
         told(&mut t, "n1/db", "start", ("down", "up"), SECOND, None);
         let end = HistoryEntry { heard_ns: Some(3 * SECOND), ..entry("n1", 1, 1, 2 * SECOND) };
-        let hop = (Some(state("down")), Some(state("up")));
+        let transition = (Some(state("down")), Some(state("up")));
         t.take(HistoryEntry {
             cob: Some(id("n1/db")),
             event: "end".to_owned(),
-            from: hop.0,
-            to: hop.1,
+            from: transition.0,
+            to: transition.1,
             ok: Some(true),
             ..end
         });

@@ -175,9 +175,9 @@ fn on_the_way<'a>(known: Known<'a>, to: &StateName) -> Vec<&'a Need> {
     }
     let Some(kind) = kind else { return cob.needs().collect() };
     let far = distances(kind, to);
-    let is_hop = |from: &StateName, to: &StateName| matches!((far.get(from), far.get(to)), (Some(from), Some(to)) if *from == to + 1);
-    let hops = cob.transitions.iter().filter(|t| is_hop(&t.from, &t.to));
-    hops.flat_map(|t| &t.needs).chain(cob.budget.as_deref()).collect()
+    let is_transition = |from: &StateName, to: &StateName| matches!((far.get(from), far.get(to)), (Some(from), Some(to)) if *from == to + 1);
+    let transitions = cob.transitions.iter().filter(|t| is_transition(&t.from, &t.to));
+    transitions.flat_map(|t| &t.needs).chain(cob.budget.as_deref()).collect()
 }
 
 /// The number of transitions from each state to a given state, as far as it can be reached.

@@ -23,7 +23,7 @@ fn finals(epoch: u64) -> DepartureReport {
 
 #[test]
 fn a_lamport_number_of_the_end_of_all_numbers_is_not_taken_over() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.now = NOW;
     let before = b.engine.lamport();
     for lie in [u64::MAX, u64::MAX - 40, NOW.0, lamport(NOW) + 1] {
@@ -36,7 +36,7 @@ fn a_lamport_number_of_the_end_of_all_numbers_is_not_taken_over() {
     b.event(Event::Received(batch(honest, Vec::new())));
     assert_eq!(b.engine.lamport(), honest);
     // A host whose clock stands at its beginning follows a cluster with a right clock.
-    b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.event(Event::Received(batch(1 << 40, Vec::new())));
     assert_eq!(b.engine.lamport(), 1 << 40);
 }

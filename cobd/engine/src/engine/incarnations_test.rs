@@ -7,7 +7,7 @@ use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 const B: &str = "h/b: 0 1, is 1, prefers 1";
-const TWO: &str = "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1";
+const TWO: &str = "h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1";
 
 /// The effects of a request of a/a for h/b@1, if it is granted.
 fn granted(number: &str) -> [String; 2] {

@@ -12,8 +12,8 @@ use crate::time::Span;
 const B: &str = "h/b: 0 1 2, prefers 0";
 const C: &str = "h/c: 0 1, prefers 0";
 /// Needs h/b in its transition and for its lock, and no other change object here.
-const ASKER: &str = "a/a: 0 1, prefers 1, hop 0 1 <- h/b@1|2, lock 1 <- h/b@2";
-const OTHER: &str = "a/o: 0 1, prefers 1, hop 0 1 <- h/b@0";
+const ASKER: &str = "a/a: 0 1, prefers 1, transition 0 1 <- h/b@1|2, lock 1 <- h/b@2";
+const OTHER: &str = "a/o: 0 1, prefers 1, transition 0 1 <- h/b@0";
 
 fn among(others: &[&str]) -> Bench {
     let mut bench = Bench::of(bundle_among(&[B, C], others), &[B, C]);
@@ -103,7 +103,7 @@ fn the_token_of_a_budget_is_a_dependency_too() {
 
 #[test]
 fn each_request_is_judged_by_the_generation_that_it_names() {
-    let second = bundle_among(&[B, C], &[OTHER, "d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
+    let second = bundle_among(&[B, C], &[OTHER, "d/d: 0 1, prefers 1, transition 0 1 <- h/c@1"]);
     let mut b = among(&[ASKER]);
     // Dependencies of the pending generation count as soon as this host starts its switch.
     assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.1 by 2")), "nothing", "it is not known yet");
@@ -125,7 +125,7 @@ fn each_request_is_judged_by_the_generation_that_it_names() {
 fn what_comes_with_the_pending_generation_is_kept_for_it() {
     let leaving = "h/l: 0 1, is 1, prefers 1";
     let first = bundle_among(&[leaving], &[]);
-    let second = bundle_among(&[C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
+    let second = bundle_among(&[C], &["d/d: 0 1, prefers 1, transition 0 1 <- h/c@1"]);
     let mut b = Bench::of(first, &[leaving]);
     b.meet("d");
     b.event(go(2, second));
@@ -139,7 +139,7 @@ fn what_comes_with_the_pending_generation_is_kept_for_it() {
 
 #[test]
 fn a_generation_that_is_not_known_is_looked_for_and_what_cannot_be_had_is_refused_for_a_while() {
-    let third = bundle_among(&[B, C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
+    let third = bundle_among(&[B, C], &["d/d: 0 1, prefers 1, transition 0 1 <- h/c@1"]);
     let ask = |number: u64| format!("request d/d of h/c@1 #1.{number} by 3");
     let mut b = among(&[]);
     assert_eq!(b.hears(&ask(1)), [""; 0]);
@@ -212,7 +212,7 @@ fn on_a_rollback_the_generation_that_is_left_still_counts() {
     let leaving = "h/l: 0 1, is 1, prefers 1";
     let mut b = Bench::of(bundle_among(&[B, C, leaving], &[]), &[B, C, leaving]);
     b.meet("d");
-    b.event(go(2, bundle_among(&[B, C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"])));
+    b.event(go(2, bundle_among(&[B, C], &["d/d: 0 1, prefers 1, transition 0 1 <- h/c@1"])));
     let first = bundle_among(&[B, C, leaving], &[]);
     b.event(switch(first, free(1), true));
     assert_eq!(b.engine.generation(), GenerationNumber(1));
@@ -265,7 +265,7 @@ fn what_it_never_asked_for_it_can_give_back_and_that_is_not_remembered() {
 #[test]
 fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name() {
     // K1: it keeps its request to its own asker, as long as a dependency names that change object.
-    let kept = "h/x: 0 1 2, is 0, prefers 2, hop 0 2 <- d/d@1, lock 0 <- d/e@1";
+    let kept = "h/x: 0 1 2, is 0, prefers 2, transition 0 2 <- d/d@1, lock 0 <- d/e@1";
     let mut b = Bench::new(&[kept]);
     b.hears("request d/d of h/x@0 #1.7");
     assert!(b.engine.objects.iter().any(|o| !o.locks().is_empty()));
@@ -277,7 +277,7 @@ fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name()
 
 #[test]
 fn the_generation_by_which_it_asks_travels_with_a_request() {
-    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1"]);
     let asks = |effects: crate::Effects| {
         let mut all = effects.send.into_iter();
         all.find_map(|(_, item)| if let Item::Request(request) = item { Some(request.generation) } else { None })
@@ -285,7 +285,7 @@ fn the_generation_by_which_it_asks_travels_with_a_request() {
     b.now = b.now + Span::secs(5);
     let again = b.engine.handle(Event::Tick, b.now);
     assert_eq!(asks(again), Some(Some(GenerationNumber(1))));
-    let other = bundle(&["h/x: 0 1, is 0, prefers 1, hop 0 1 <- d/e@1"]);
+    let other = bundle(&["h/x: 0 1, is 0, prefers 1, transition 0 1 <- d/e@1"]);
     let effects = b.engine.handle(go(2, other), b.now);
     assert!(effects.persist.iter().any(|record| matches!(record.body, Body::Activated(_))));
     assert_eq!(asks(effects), Some(Some(GenerationNumber(2))));

@@ -106,7 +106,7 @@ fn restless(bench: &Bench) -> (Vec<String>, usize) {
 
 #[test]
 fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
-    let asking = "h/z: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1";
+    let asking = "h/z: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1";
     let mut b = Bench::new(&[X, Y, asking]);
     assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
     let other = "h/y: 0 1, is 1, prefers 0";
@@ -138,7 +138,7 @@ fn of_a_promise_of_one_that_is_where_it_should_be_nobody_who_waits_is_told() {
 
 #[test]
 fn of_those_that_only_wait_no_more_are_listed_than_were_asked_for() {
-    let asking = |name: &str| format!("h/{name}: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1");
+    let asking = |name: &str| format!("h/{name}: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1");
     let (a, c, d) = (asking("a"), asking("c"), asking("d"));
     let moving = "h/b: 0 1, is 0, prefers 1";
     let b = Bench::new(&[&a, moving, &c, &d, X]);
@@ -293,7 +293,7 @@ fn what_is_kept_wants_its_promises_back_first() {
 /// It may require a server that departs beside it: it does not delay that departure, and is not undone for it.
 #[test]
 fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
-    let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";
+    let server = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- h/z@0";
     let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept"]);
     let told = b.event(go(2, &[X]));
     let act = |told: &[String]| told.iter().filter(|t| t.starts_with("act ")).cloned().collect::<Vec<_>>();
@@ -346,7 +346,7 @@ fn what_gave_up_to_leave_is_tried_again_by_the_next_generation() {
 /// Seed 21239 of the systems with partial departures: an action went on under a grant of h/z while h/y went down.
 #[test]
 fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {
-    let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";
+    let server = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- h/z@0";
     let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept, lock 1 <- h/y@1"]);
     b.hears("request a/a of h/z@1 #1.7");
     let act = |told: &[String]| told.iter().any(|t| t.starts_with("act "));
@@ -357,7 +357,7 @@ fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {
 
 #[test]
 fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
-    let mount = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@2";
+    let mount = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- h/z@2";
     let mut b = Bench::new(&[X, mount, "h/z: 0 1 2, is 1, prefers 1, kept"]);
     let told = b.event(go(2, &[X]));
     assert!(told.contains(&"act h/z 1 -> 2, attempt 1".to_owned()), "{told:?}");

@@ -200,12 +200,12 @@ impl Object {
         });
     }
 
-    pub(crate) fn start_action(&mut self, cx: &mut Cx<'_>, hop: u16) {
+    pub(crate) fn start_action(&mut self, cx: &mut Cx<'_>, transition: u16) {
         let job = cx.number();
-        let (from, to) = self.ends(hop);
+        let (from, to) = self.ends(transition);
         let attempt = self.troubles.failures + 1;
         let cob = cx.names.cob_id(self.me).clone();
-        let locks = self.locks_of_transition(cx, hop);
+        let locks = self.locks_of_transition(cx, transition);
         let imports = locks.iter().map(|l| (l.cob.clone(), l.state.clone(), l.values.clone())).collect();
         let (from_name, to_name) = (cx.names.state_name(from.1).clone(), cx.names.state_name(to.1).clone());
         let begun = Begun {
@@ -221,7 +221,7 @@ impl Object {
         self.token_out.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
         cx.out.run(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
-        self.activity = Activity::Acting(Action::new(job, hop));
+        self.activity = Activity::Acting(Action::new(job, transition));
         self.last = Some(LastAction { from: from.0, to: to.0, attempt, since: cx.now });
         self.since = cx.now;
         self.resend.stop();
@@ -234,9 +234,9 @@ impl Object {
         of.map_or(0, |t| t.retries)
     }
 
-    fn ends(&self, hop: u16) -> ((StateIx, StateId), (StateIx, StateId)) {
+    fn ends(&self, transition: u16) -> ((StateIx, StateId), (StateIx, StateId)) {
         let kind = &self.spec.kind;
-        let t = &kind.transitions[usize::from(hop)];
+        let t = &kind.transitions[usize::from(transition)];
         ((t.from, kind.id(t.from)), (t.to, kind.id(t.to)))
     }
 

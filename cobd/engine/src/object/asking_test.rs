@@ -4,12 +4,12 @@
 use crate::testing::Bench;
 use crate::time::Span;
 
-const ONE: &str = "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1";
+const ONE: &str = "h/c: 0 1, prefers 1, transition 0 1 <- d/d@1";
 /// Two locks, so that a single grant does not start the action.
-const TWO: &str = "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1";
+const TWO: &str = "h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1";
 
 #[test]
-fn a_hop_starts_with_its_last_lock_and_gives_back_after_it() {
+fn a_transition_starts_with_its_last_lock_and_gives_back_after_it() {
     let mut b = Bench::new(&[ONE]);
     assert_eq!(
         b.hears("grant d/d@1 to h/c #1.2"),
@@ -88,7 +88,7 @@ fn a_query_is_answered_with_the_request_or_with_a_release() {
 #[test]
 fn a_wider_set_is_told_and_told_again_until_it_is_known() {
     // Counterexample 8: the lock of the transition is kept for the state after it.
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@0, lock 1 <- d/d@0|2"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@0, lock 1 <- d/d@0|2"]);
     b.hears("request a/a of h/c@1 #1.7 rank 5");
     b.hears("grant d/d@0 to h/c #1.2");
     assert_eq!(
@@ -156,7 +156,7 @@ fn k2_what_the_target_will_rest_on_is_kept_on_the_way_to_it() {
 #[test]
 fn an_own_wish_is_kept_while_those_who_act_on_it_are_served() {
     // Counterexample 12: A needs B@1; B's way to 1 needs A@0.
-    let mut b = Bench::new(&["h/A: 0 1, prefers 1, hop 0 1 <- d/B@1"]);
+    let mut b = Bench::new(&["h/A: 0 1, prefers 1, transition 0 1 <- d/B@1"]);
     assert_eq!(
         b.hears("request d/B of h/A@0 #1.8 rank 3 from h/A"),
         ["write: h/A@0 granted to d/B #1.8", "d: grant h/A@0 to d/B #1.8 rev 0"]

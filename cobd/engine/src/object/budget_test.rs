@@ -9,7 +9,7 @@ use crate::time::Span;
 
 #[test]
 fn one_that_leaves_takes_a_token_and_keeps_it_until_it_is_back() {
-    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, hop 1 0 <- e/e@1, budget d/b"]);
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, transition 1 0 <- e/e@1, budget d/b"]);
     // It asks nothing of e, and recalls no grant, before it has the token.
     assert_eq!(
         b.hears("request a/a of h/m@0 #1.7"),

@@ -79,18 +79,18 @@ impl Object {
         if gated {
             target = state;
         }
-        let hop = if state == target { None } else { self.spec.kind.next_transition(state, target) };
+        let transition = if state == target { None } else { self.spec.kind.next_transition(state, target) };
         self.view = View {
             target: Some(aim.target),
             conflict: self.has_conflict(aim.target) || self.goes_otherwise_by_rank(cx, state, aim),
-            no_route: state != target && hop.is_none(),
+            no_route: state != target && transition.is_none(),
             gated,
             ..View::default()
         };
 
         let mut scratch = std::mem::take(cx.scratch);
         scratch.needs.clear();
-        self.collect_needs(cx, &mut scratch, state, target, aim, hop);
+        self.collect_needs(cx, &mut scratch, state, target, aim, transition);
         self.add_later_needs(cx, &mut scratch, aim, ahead);
         self.need_token(cx, &mut scratch, token, aim);
         self.settle_locks(cx, &scratch, state);
@@ -111,12 +111,12 @@ impl Object {
             }
         } else {
             self.recall_where(cx, |_, _| true);
-            if let Some(hop) = hop
+            if let Some(transition) = transition
                 && have_all
                 && !self.has_grants_out()
                 && !cx.paused
             {
-                self.try_start(cx, state, hop);
+                self.try_start(cx, state, transition);
             }
         }
         self.watch_drift(cx);
@@ -136,7 +136,7 @@ impl Object {
         state: StateIx,
         target: StateIx,
         aim: Aim,
-        hop: Option<u16>,
+        transition: Option<u16>,
     ) {
         let spec = self.spec.clone();
         let id = spec.kind.id(state);
@@ -153,10 +153,10 @@ impl Object {
                 add_all(needs, spec.lock_needs(state), first, cx);
             }
         }
-        if let Some(hop) = hop {
+        if let Some(transition) = transition {
             let rank = self.goal_rank(cx, target, aim);
             let origin = aim.origin.unwrap_or(self.me);
-            for need in spec.transition_needs(hop) {
+            for need in spec.transition_needs(transition) {
                 match needs.find(need.cob) {
                     // A lock under a grant is never narrowed past its held state (counterexample 4).
                     Ok(at) => {
@@ -192,10 +192,10 @@ impl Object {
         if aim.target == state {
             return;
         }
-        let Some(hop) = self.spec.kind.next_transition(state, aim.target) else { return };
+        let Some(transition) = self.spec.kind.next_transition(state, aim.target) else { return };
         let rank = self.goal_rank(cx, aim.target, aim);
         let origin = aim.origin.unwrap_or(self.me);
-        for need in self.spec.transition_needs(hop) {
+        for need in self.spec.transition_needs(transition) {
             let (set, any_content) = (need.set.clone(), aim.any_content);
             needs.add(Need { cob: need.cob, set, rank, origin, speculative: true, any_content });
         }
@@ -578,12 +578,12 @@ impl Object {
     }
 
     /// The locks of this transition, as recorded before it starts.
-    pub(crate) fn locks_of_transition(&self, cx: &Cx<'_>, hop: u16) -> Vec<LockRecord> {
+    pub(crate) fn locks_of_transition(&self, cx: &Cx<'_>, transition: u16) -> Vec<LockRecord> {
         let of = |need: &NeedSpec| Object::held_lock(&self.locks[self.lock_ix(need.cob).ok()?], cx.names);
-        self.spec.transition_needs(hop).iter().filter_map(of).collect()
+        self.spec.transition_needs(transition).iter().filter_map(of).collect()
     }
 
-    fn try_start(&mut self, cx: &mut Cx<'_>, state: StateIx, hop: u16) {
+    fn try_start(&mut self, cx: &mut Cx<'_>, state: StateIx, transition: u16) {
         if !matches!(self.activity, Activity::Idle) || cx.now < self.troubles.retry_at {
             return;
         }
@@ -594,7 +594,7 @@ impl Object {
             return;
         }
         if self.livelock.may_leave(cx, self.me, self.spec.kind.id(state), aim.asker) {
-            self.start_action(cx, hop);
+            self.start_action(cx, transition);
         } else {
             self.view.rests = true;
         }

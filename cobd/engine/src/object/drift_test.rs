@@ -42,7 +42,7 @@ fn the_promised_state_found_again_is_no_drift() {
 
 #[test]
 fn a_lapsed_lock_is_given_back() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(
         b.hears("lapsed h/c of d/d #1.2"),
@@ -56,7 +56,7 @@ fn a_lapsed_lock_is_given_back() {
 
 #[test]
 fn what_ran_under_a_lapsed_lock_is_checked() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(b.hears("lapsed h/c of d/d #1.2"), ["note: h/c hears that the promise of d/d is broken"]);
     assert_eq!(
@@ -68,7 +68,7 @@ fn what_ran_under_a_lapsed_lock_is_checked() {
 
 #[test]
 fn a_failed_action_is_tried_again_with_its_locks_and_then_given_up() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1, retries 1, fails in 0"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1, retries 1, fails in 0"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(b.ended("h/c", false), ["write: h/c ended badly, is 0"]);
     assert_eq!(b.after(Span::secs(2)), ["write: h/c begins 0 -> 1, on d/d@1 #1.2", "act h/c 0 -> 1, attempt 2"]);
@@ -91,7 +91,7 @@ fn a_failed_action_is_tried_again_with_its_locks_and_then_given_up() {
 
 #[test]
 fn between_two_attempts_a_recall_is_obeyed() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1, retries 1, fails in 0"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1, retries 1, fails in 0"]);
     b.hears("grant d/d@1 to h/c #1.2");
     b.ended("h/c", false);
     assert_eq!(
@@ -103,7 +103,7 @@ fn between_two_attempts_a_recall_is_obeyed() {
 
 #[test]
 fn a_paused_host_starts_nothing_and_keeps_its_locks() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     assert_eq!(b.event(Event::Order(Order::Pause)), ["write: Ordered(Pause)"]);
     assert_eq!(b.hears("grant d/d@1 to h/c #1.2"), ["note: h/c holds d/d@1"]);
     assert_eq!(

@@ -94,7 +94,7 @@ fn what_no_route_leads_to_is_refused_and_again_when_asked_again() {
 #[test]
 fn a_lock_under_a_promise_is_never_narrowed_past_its_held_state() {
     // Counterexample 4: b@0 relies on d, held in 1; b's way to 1 needs d@0.
-    let mut b = Bench::new(&["h/b: 1 0, prefers 0, hop 0 1 <- d/d@0, lock 0 <- d/d@0|1"]);
+    let mut b = Bench::new(&["h/b: 1 0, prefers 0, transition 0 1 <- d/d@0, lock 0 <- d/d@0|1"]);
     b.hears("request a/a of h/b@0 #1.7");
     b.hears("grant d/d@1 to h/b #1.2");
     // The grant is recalled; the lock stays as it is.

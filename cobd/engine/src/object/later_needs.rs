@@ -54,14 +54,14 @@ impl Object {
         let Some(first) = kind.next_transition(state, aim.target).filter(|_| stays_for_itself) else { return needs };
         let told = [self.spec.transition_needs(first), self.spec.lock_needs(state)];
         let mut at = kind.transitions[usize::from(first)].to;
-        while let Some(hop) = (at != aim.target).then(|| kind.next_transition(at, aim.target)).flatten() {
-            for need in self.spec.transition_needs(hop) {
+        while let Some(transition) = (at != aim.target).then(|| kind.next_transition(at, aim.target)).flatten() {
+            for need in self.spec.transition_needs(transition) {
                 let names = |other: &NeedSpec| other.cob == need.cob;
                 if !told.iter().any(|told| told.iter().any(names)) && !needs.iter().any(names) {
                     needs.push(need.clone());
                 }
             }
-            at = kind.transitions[usize::from(hop)].to;
+            at = kind.transitions[usize::from(transition)].to;
         }
         needs
     }

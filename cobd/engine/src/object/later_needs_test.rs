@@ -3,7 +3,7 @@
 use crate::testing::Bench;
 
 /// It restarts by way of 0, and `m/m` must be done before it comes up.
-const OUTDATED: &str = "h/a: 0 1 outdated, is outdated, prefers 1, no way outdated 1, hop 0 1 <- m/m@1";
+const OUTDATED: &str = "h/a: 0 1 outdated, is outdated, prefers 1, no way outdated 1, transition 0 1 <- m/m@1";
 
 const BEGINS: [&str; 3] =
     ["note: h/a holds m/m@1", "write: h/a begins outdated -> 0", "act h/a outdated -> 0, attempt 1"];
@@ -25,7 +25,7 @@ fn it_serves_on_until_what_its_way_up_needs_is_promised() {
 
 #[test]
 fn nobody_is_sent_away_and_no_token_is_taken_meanwhile() {
-    let mut b = Bench::new(&[&format!("{OUTDATED}, hop outdated 0 <- c/c@0, budget d/b")]);
+    let mut b = Bench::new(&[&format!("{OUTDATED}, transition outdated 0 <- c/c@0, budget d/b")]);
     assert_eq!(
         b.hears("grant m/m@1 to h/a #1.2"),
         ["note: h/a holds m/m@1", "note: h/a asks d/b@open", "d: request h/a of d/b@open #1.3 rev 0 rank 11 from h/a"]
@@ -67,7 +67,7 @@ fn a_request_for_where_it_goes_anyway_changes_nothing() {
 
 #[test]
 fn what_is_needed_in_another_state_to_stop_is_not_waited_for() {
-    let mut b = Bench::new(&[&format!("{OUTDATED}, hop outdated 0 <- m/m@0")]);
+    let mut b = Bench::new(&[&format!("{OUTDATED}, transition outdated 0 <- m/m@0")]);
     assert_eq!(
         b.hears("grant m/m@0 to h/a #1.2"),
         ["note: h/a holds m/m@0", "write: h/a begins outdated -> 0, on m/m@0 #1.2", "act h/a outdated -> 0, attempt 1"]

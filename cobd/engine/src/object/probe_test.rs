@@ -5,7 +5,7 @@ use crate::time::Span;
 
 #[test]
 fn who_waits_sends_a_probe_at_growing_intervals() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     assert_eq!(b.after(Span::millis(199)), [""; 0]);
     assert_eq!(b.after(Span::millis(1)), ["d: probe of h/c to d/d #1.3 via h/c"]);
     assert_eq!(b.after(Span::millis(399)), [""; 0]);
@@ -14,7 +14,7 @@ fn who_waits_sends_a_probe_at_growing_intervals() {
 
 #[test]
 fn one_in_conflict_probes_along_all_that_it_waits_for() {
-    let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1 e/e@1"]);
+    let mut b = Bench::new(&["h/c: 1 0, prefers 0, transition 0 1 <- d/d@1 e/e@1"]);
     // Asked for 0 and granted; then asked for 1, which has priority: a wide probe, along the locks that it lacks and
     // the grant that it recalls.
     b.hears("request a/a of h/c@0 #1.7 rank 3");
@@ -31,7 +31,7 @@ fn one_in_conflict_probes_along_all_that_it_waits_for() {
 
 #[test]
 fn a_probe_is_passed_on_once_by_who_waits() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("request a/a of h/c@1 #1.7 rank 9");
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), ["d: probe of a/a to d/d #1.9 via a/a h/c wide"]);
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), [""; 0]);
@@ -43,7 +43,7 @@ fn a_probe_is_passed_on_once_by_who_waits() {
 
 #[test]
 fn who_has_nothing_to_do_with_it_hides_no_probe_of_others() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("request a/a of h/c@1 #1.7 rank 9");
     b.meet("e");
     assert_eq!(b.hears("probe of a/a to h/c #4294967295.18446744073709551615 via e/x"), [""; 0]);
@@ -54,7 +54,7 @@ fn who_has_nothing_to_do_with_it_hides_no_probe_of_others() {
 
 #[test]
 fn a_probe_that_comes_home_to_a_conflict_sets_rank_order() {
-    let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 1 0, prefers 0, transition 0 1 <- d/d@1"]);
     b.hears("request a/x of h/c@1 #1.8 rank 5");
     b.hears("request a/a of h/c@0 #1.7 rank 3");
     b.after(Span::millis(200));
@@ -72,7 +72,7 @@ fn a_probe_that_comes_home_to_a_conflict_sets_rank_order() {
 
 #[test]
 fn one_that_is_late_or_another_does_nothing() {
-    let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 1 0, prefers 0, transition 0 1 <- d/d@1"]);
     b.hears("request a/x of h/c@1 #1.8 rank 5");
     b.hears("request a/a of h/c@0 #1.7 rank 3");
     b.after(Span::millis(200));
@@ -81,7 +81,7 @@ fn one_that_is_late_or_another_does_nothing() {
 
 #[test]
 fn three_returns_in_a_row_name_the_circle() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     let mut said = Vec::new();
     for number in 3..6 {
         // Repeated requests are sent besides.
@@ -95,7 +95,7 @@ fn three_returns_in_a_row_name_the_circle() {
 
 #[test]
 fn the_ninth_wish_in_a_row_rests() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     let mut said = Vec::new();
     // The first request was there from the beginning.
     for number in 1..=8 {
@@ -114,7 +114,7 @@ fn the_ninth_wish_in_a_row_rests() {
 
 #[test]
 fn a_wish_that_led_to_an_action_is_not_counted() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     for number in 1..=8 {
         b.hears(&format!("request a/a of h/c@0 #1.{number}"));
         b.hears(&format!("release a/a of h/c #1.{number}"));
@@ -130,7 +130,7 @@ fn a_wish_that_led_to_an_action_is_not_counted() {
 
 #[test]
 fn the_last_of_a_path_is_its_sender_however_long_it_is() {
-    let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
+    let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     let path = |n: usize| (0..n).map(|i| format!("a/p{i}")).collect::<Vec<_>>().join(" ");
     b.hears("request a/p31 of h/c@1 #1.7 rank 9");
     let full = format!("probe of a/a to h/c #1.9 via {}", path(32));
@@ -139,7 +139,7 @@ fn the_last_of_a_path_is_its_sender_however_long_it_is() {
 
 #[test]
 fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
-    let specs: Vec<String> = (0..200).map(|i| format!("h/c{i:03}: 0 1, prefers 1, hop 0 1 <- d/d@1")).collect();
+    let specs: Vec<String> = (0..200).map(|i| format!("h/c{i:03}: 0 1, prefers 1, transition 0 1 <- d/d@1")).collect();
     let mut b = Bench::new(&specs.iter().map(String::as_str).collect::<Vec<_>>());
     for i in 0..200 {
         b.hears(&format!("request a/a of h/c{i:03}@1 #1.7 rank 9"));
@@ -165,8 +165,8 @@ fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
 
 #[test]
 fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
-    let waits = (0..100).map(|i| format!("h/c{i:03}: 0 1, prefers 1, hop 0 1 <- d/d@1"));
-    let conflict = (0..100).map(|i| format!("h/x{i:03}: 1 0, prefers 0, hop 0 1 <- d/d@1"));
+    let waits = (0..100).map(|i| format!("h/c{i:03}: 0 1, prefers 1, transition 0 1 <- d/d@1"));
+    let conflict = (0..100).map(|i| format!("h/x{i:03}: 1 0, prefers 0, transition 0 1 <- d/d@1"));
     let specs: Vec<String> = waits.chain(conflict).collect();
     let mut b = Bench::new(&specs.iter().map(String::as_str).collect::<Vec<_>>());
     for i in 0..100 {
@@ -185,7 +185,7 @@ fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
 #[test]
 fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
     const X: &str = "h/x: 0 1, is 1, prefers 1";
-    const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1";
+    const Y: &str = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- d/d@1";
     let mut b = Bench::new(&[X, Y]);
     b.hears("request a/a of h/x@1 #1.7 expects other");
     let probe = |asked: &str, number: u64| format!("probe of a/a to h/{asked} #1.{number} via a/a");

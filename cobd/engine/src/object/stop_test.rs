@@ -98,8 +98,8 @@ fn one_that_is_stopped_runs_for_nobody_and_says_so() {
 
 #[test]
 fn who_requires_it_goes_first_and_comes_back_last() {
-    let app = "h/app: 0 1, is 1, prefers 1, hop 0 1 <- h/web@1, lock 1 <- h/web@1";
-    let web = "h/web: 0 1, is 1, prefers 1, hop 1 0 <- h/app@0";
+    let app = "h/app: 0 1, is 1, prefers 1, transition 0 1 <- h/web@1, lock 1 <- h/web@1";
+    let web = "h/web: 0 1, is 1, prefers 1, transition 1 0 <- h/app@0";
     let mut b = Bench::new(&[app, web]);
     assert!(stop(&mut b, "h/web", false).contains(&"act h/app 1 -> 0, attempt 1".to_owned()));
     assert!(b.ended("h/app", true).contains(&"act h/web 1 -> 0, attempt 1".to_owned()));

@@ -519,7 +519,7 @@ mod tests {
         course.steps.iter().map(tell).collect()
     }
 
-    const A: &str = "a/a: 0 1, is 0, prefers 1, hop 0 1 <- b/b@1";
+    const A: &str = "a/a: 0 1, is 0, prefers 1, transition 0 1 <- b/b@1";
     const B: &str = "b/b: 0 1, is 0, prefers 1";
 
     #[test]
@@ -563,7 +563,7 @@ mod tests {
     #[test]
     fn a_host_waits_for_what_leaves_on_another_one() {
         // b/m departs only while a/k is up, and a/k differs: a waits until b/m has departed.
-        let (m, k) = ("b/m: 0 1, is 1, prefers 1, hop 1 0 <- a/k@1", "a/k: 0 1, is 1, prefers 1");
+        let (m, k) = ("b/m: 0 1, is 1, prefers 1, transition 1 0 <- a/k@1", "a/k: 0 1, is 1, prefers 1");
         let mut switch = switch(&[&[k, "a/z: 0 1, is 1, prefers 1"], &[m]], &[&[k, "a/y: 0 1, is 0, prefers 1"]]);
         let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
         let id = |text: &str| CobId::new(text).expect("a name");
@@ -588,7 +588,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_is_no_endless_run() {
-        let waits: &[&[&str]] = &[&["a/a: 0 1, is 0, prefers 1, hop 0 1 <- c/c@1"]];
+        let waits: &[&[&str]] = &[&["a/a: 0 1, is 0, prefers 1, transition 0 1 <- c/c@1"]];
         let course = course(&switch(&[], waits), &mut Given(BTreeMap::new()));
         assert!(!course.converged);
         assert_eq!(course.waits.len(), 1, "{:?}", course.waits);

@@ -125,7 +125,7 @@ impl Subject {
 
     pub(super) async fn make(&mut self, whose: As, from: &StateName, to: &StateName) -> Result<Outcome, String> {
         let job = self.job();
-        let _handle = self.kinds.transition(job, self.context(whose), hop(from, to)).map_err(|e| e.to_string())?;
+        let _handle = self.kinds.transition(job, self.context(whose), attempt(from, to)).map_err(|e| e.to_string())?;
         let ended = self.end_of(job).await;
         self.kinds.remove(job);
         let lines = ended.last_lines.clone();
@@ -147,7 +147,7 @@ impl Subject {
         let job = self.job();
         let durable = self.kinds.durable(&self.kind).map_err(|e| e.to_string())?;
         let begun = Instant::now();
-        let handle = self.kinds.transition(job, self.context(As::Own), hop(from, to)).map_err(|e| e.to_string())?;
+        let handle = self.kinds.transition(job, self.context(As::Own), attempt(from, to)).map_err(|e| e.to_string())?;
         tokio::select! {
             ended = self.ended.recv() => {
                 self.kinds.remove(job);
@@ -205,7 +205,7 @@ impl Subject {
     }
 }
 
-fn hop(from: &StateName, to: &StateName) -> TransitionAttempt {
+fn attempt(from: &StateName, to: &StateName) -> TransitionAttempt {
     TransitionAttempt { from: from.clone(), to: to.clone(), attempt: 1 }
 }
 

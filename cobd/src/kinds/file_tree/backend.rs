@@ -150,15 +150,15 @@ impl Backend for FileTree {
         self.pool.work(Does::Look, None, unknown, move |_| need.check(&states))
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        let Some(transition) = context.transition(hop) else {
+    fn transition(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        let Some(transition) = context.transition(attempt) else {
             return Work::known(Outcome::failed(format!(
                 "a file tree has no transition from {} to {}",
-                hop.from, hop.to
+                attempt.from, attempt.to
             )));
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
-        let (need, up) = (self.need(tools, context), hop.to == *"present");
+        let (need, up) = (self.need(tools, context), attempt.to == *"present");
         self.pool.work(Does::Wait, Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
             Ok(done) => {
                 if !done.left.is_empty() {

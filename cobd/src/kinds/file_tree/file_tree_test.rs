@@ -371,16 +371,18 @@ impl Backend for Planted {
         self.real.check(tools, context)
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
         match self.fault {
-            Fault::NotTakenBack if hop.to == *"absent" => Work::known(Outcome::done()),
-            Fault::WritesAgain if hop.to == *"present" => {
+            Fault::NotTakenBack if attempt.to == *"absent" => Work::known(Outcome::done()),
+            Fault::WritesAgain if attempt.to == *"present" => {
                 let stray = context.folder.join("stray");
                 let count = fs::read_to_string(&stray).map_or(0, |text| text.len());
                 fs::write(&stray, "x".repeat(count + 1)).expect("written");
-                self.real.transition(tools, context, hop)
+                self.real.transition(tools, context, attempt)
             }
-            Fault::NotTakenBack | Fault::WritesAgain | Fault::ALookWrites => self.real.transition(tools, context, hop),
+            Fault::NotTakenBack | Fault::WritesAgain | Fault::ALookWrites => {
+                self.real.transition(tools, context, attempt)
+            }
         }
     }
 }

@@ -46,8 +46,8 @@ fn known(call: &Call) -> Result<&'static dyn Native, String> {
 
 /// Does the work of a call.
 pub(super) fn answer_to(native: &dyn Native, call: &Call) -> Answer {
-    match &call.hop {
-        Some(hop) => match native.make(call, hop) {
+    match &call.attempt {
+        Some(attempt) => match native.make(call, attempt) {
             Made { result: Ok(exports), touched } => Answer::Done { exports, touched },
             Made { result: Err(why), touched } if touched.is_empty() => Answer::Failed(why),
             Made { result: Err(why), touched } => Answer::FailedBeside { why, touched },

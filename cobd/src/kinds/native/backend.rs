@@ -34,10 +34,10 @@ impl NativeKind {
         Self { native, pool, turns: Arc::default(), peers: Arc::default() }
     }
 
-    fn call(&self, context: &Context, hop: Option<&TransitionAttempt>, timeout: Duration) -> Call {
+    fn call(&self, context: &Context, attempt: Option<&TransitionAttempt>, timeout: Duration) -> Call {
         Call {
             backend: self.native.name().to_owned(),
-            hop: hop.cloned(),
+            attempt: attempt.cloned(),
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             observed: context.cob.observe,
             leaving: context.leaving,
@@ -134,11 +134,11 @@ impl NativeKind {
     }
 
     /// The call of a transition, and the grace of its process.
-    fn transition_call(&self, context: &Context, hop: &TransitionAttempt) -> Result<(Call, Duration), Outcome> {
-        let Some(transition) = context.transition(hop) else {
-            return Err(Outcome::failed(format!("its kind has no transition {} -> {}", hop.from, hop.to)));
+    fn transition_call(&self, context: &Context, attempt: &TransitionAttempt) -> Result<(Call, Duration), Outcome> {
+        let Some(transition) = context.transition(attempt) else {
+            return Err(Outcome::failed(format!("its kind has no transition {} -> {}", attempt.from, attempt.to)));
         };
-        let call = self.call(context, Some(hop), Duration::from_millis(transition.timeout_ms));
+        let call = self.call(context, Some(attempt), Duration::from_millis(transition.timeout_ms));
         Ok((call, Duration::from_millis(transition.grace_ms)))
     }
 }
@@ -187,8 +187,8 @@ impl Backend for NativeKind {
         Work::process(command, timeout, Duration::from_secs(1), read)
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        match self.transition_call(context, hop) {
+    fn transition(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        match self.transition_call(context, attempt) {
             Err(outcome) => Work::known(outcome),
             Ok((call, _)) if self.is_inside(tools, context) => {
                 let moved = self.moved(tools, &context.cob.id);
@@ -198,8 +198,8 @@ impl Backend for NativeKind {
         }
     }
 
-    fn adopted(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        match self.transition_call(context, hop) {
+    fn adopted(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        match self.transition_call(context, attempt) {
             Err(outcome) => Work::known(outcome),
             Ok((call, grace)) => self.apart(tools, context, (&call, grace)),
         }

@@ -70,7 +70,7 @@ pub(super) trait Native: fmt::Debug + Send + Sync {
     }
 
     /// Carries out a transition. Made twice, or killed and repeated, it ends as if made once.
-    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made;
+    fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made;
 
     /// The name of the subject of a content, such as a package. Transitions of other change objects may change this
     /// subject. `None`: no transition changes the subject of another change object.
@@ -116,7 +116,7 @@ impl From<Result<Values, String>> for Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     backend: String,
-    hop: Option<TransitionAttempt>,
+    attempt: Option<TransitionAttempt>,
     /// The time limit, after which the process is ended.
     timeout_ms: u64,
     /// The change object is in observe mode: state made by others counts like its own.

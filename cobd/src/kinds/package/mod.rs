@@ -207,9 +207,9 @@ impl Native for PackageKind {
         Ok(judge(&content, &installed, &available, note.as_ref()))
     }
 
-    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
+    fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
         let mut touched = BTreeSet::new();
-        let result = mover::moved(call, hop, &mut touched);
+        let result = mover::moved(call, attempt, &mut touched);
         Made { result, touched }
     }
 }

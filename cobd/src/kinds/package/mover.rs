@@ -37,12 +37,16 @@ struct Mover<'a> {
 }
 
 /// Carries out a transition; `touched` receives the changed subjects of other change objects, even after a failure.
-pub(super) fn moved(call: &Call, hop: &TransitionAttempt, touched: &mut BTreeSet<String>) -> Result<Values, String> {
+pub(super) fn moved(
+    call: &Call,
+    attempt: &TransitionAttempt,
+    touched: &mut BTreeSet<String>,
+) -> Result<Values, String> {
     let content: Package = cob_kinds::read(&call.content)?;
     let manager = manager(&content, &call.own)?;
     let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
     let before = manager.snapshot();
-    let made = make(call, hop, manager.as_ref(), &content);
+    let made = make(call, attempt, manager.as_ref(), &content);
     if let (Ok(before), Ok(after), Ok(names)) = (before, manager.snapshot(), manager.names()) {
         // The model may name the architecture of the host.
         let suffix = names.get(1).and_then(|name| name.split_once(':')).map(|(_, architecture)| architecture);
@@ -63,11 +67,11 @@ fn changed<'a>(
     names.into_iter().filter(|name| before.get(*name) != after.get(*name))
 }
 
-fn make(call: &Call, hop: &TransitionAttempt, manager: &dyn Manager, content: &Package) -> Result<Values, String> {
+fn make(call: &Call, attempt: &TransitionAttempt, manager: &dyn Manager, content: &Package) -> Result<Values, String> {
     let mark = Mark::of(call);
     // An attempt that was killed before its note has changed nothing, and the repair may install the package.
     if mark.read().is_some()
-        && hop.to == "present"
+        && attempt.to == "present"
         && let Ok(installed @ (Installed::No | Installed::Configuration)) = manager.installed()
     {
         Mover::new(call, manager, content, call.leaving)?.note(&installed)?;
@@ -81,13 +85,13 @@ fn make(call: &Call, hop: &TransitionAttempt, manager: &dyn Manager, content: &P
         manager.forget()?;
         mover.note = None;
     }
-    let moved = match hop.to.as_str() {
+    let moved = match attempt.to.as_str() {
         "present" => mover.present(),
         "absent" => mover.absent(),
         other => Err(format!("a package has no transition to {other}")),
     };
     let installed = manager.installed()?;
-    let is_over = hop.to == "absent" && moved.is_ok();
+    let is_over = attempt.to == "absent" && moved.is_ok();
     if is_over || matches!(installed, Installed::No | Installed::Configuration) {
         manager.forget()?;
     }

@@ -28,8 +28,8 @@ impl Plugin {
 }
 
 /// Whether a transition is a revert. The generator adds a revert only if the kind has no other transition back.
-fn is_revert(kind: &Kind, hop: &TransitionAttempt) -> bool {
-    kind.transitions.iter().any(|t| t.from == hop.to && t.to == hop.from && t.revert.is_some())
+fn is_revert(kind: &Kind, attempt: &TransitionAttempt) -> bool {
+    kind.transitions.iter().any(|t| t.from == attempt.to && t.to == attempt.from && t.revert.is_some())
 }
 
 impl Backend for Plugin {
@@ -70,13 +70,16 @@ impl Backend for Plugin {
         Work::process(command, timeout, Duration::from_secs(1), read)
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
-        let found = context.transition(hop).and_then(|t| Some((t, t.run.as_ref()?)));
+    fn transition(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
+        let found = context.transition(attempt).and_then(|t| Some((t, t.run.as_ref()?)));
         let Some((transition, command)) = found else {
-            return Work::known(Outcome::failed(format!("its kind has no transition {} -> {}", hop.from, hop.to)));
+            return Work::known(Outcome::failed(format!(
+                "its kind has no transition {} -> {}",
+                attempt.from, attempt.to
+            )));
         };
-        let revert = is_revert(&context.kind, hop);
-        let ask = if revert { Ask::Revert(hop.clone()) } else { Ask::Transition(hop.clone()) };
+        let revert = is_revert(&context.kind, attempt);
+        let ask = if revert { Ask::Revert(attempt.clone()) } else { Ask::Transition(attempt.clone()) };
         let command = match Self::argv(tools, context, command, ask) {
             Ok(command) => command,
             Err(why) => return Work::known(Outcome::failed(why)),

@@ -64,10 +64,10 @@ impl Ask {
         }
     }
 
-    fn hop(&self) -> Option<&TransitionAttempt> {
+    fn attempt(&self) -> Option<&TransitionAttempt> {
         match self {
             Self::Describe | Self::Check => None,
-            Self::Transition(hop) | Self::Revert(hop) => Some(hop),
+            Self::Transition(attempt) | Self::Revert(attempt) => Some(attempt),
         }
     }
 
@@ -79,10 +79,10 @@ impl Ask {
         if *self != Self::Describe {
             message.extend(about.clone());
         }
-        if let Some(hop) = self.hop() {
-            message.insert("from".to_owned(), json!(hop.from));
-            message.insert("to".to_owned(), json!(hop.to));
-            message.insert("attempt".to_owned(), json!(hop.attempt));
+        if let Some(attempt) = self.attempt() {
+            message.insert("from".to_owned(), json!(attempt.from));
+            message.insert("to".to_owned(), json!(attempt.to));
+            message.insert("attempt".to_owned(), json!(attempt.attempt));
             message.insert("saved".to_owned(), json!(saved));
         }
         format!("{}\n", Value::Object(message))

@@ -112,12 +112,12 @@ impl Backend for ServiceKind {
         }
     }
 
-    fn transition(&self, tools: &Tools, context: &Context, hop: &TransitionAttempt) -> Work<Outcome> {
+    fn transition(&self, tools: &Tools, context: &Context, attempt: &TransitionAttempt) -> Work<Outcome> {
         let content = read(&context.cob.content);
-        let Some(transition) = context.transition(hop).filter(|t| STATES[..2].contains(&t.to.as_str())) else {
+        let Some(transition) = context.transition(attempt).filter(|t| STATES[..2].contains(&t.to.as_str())) else {
             return Work::known(Outcome::failed(format!(
                 "a service has no transition from {} to {}",
-                hop.from, hop.to
+                attempt.from, attempt.to
             )));
         };
         let content = match content {
@@ -128,7 +128,7 @@ impl Backend for ServiceKind {
         // Only root has access to the folder of its files.
         let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
         let wish = Wish {
-            goal: goal(hop, content.on_change),
+            goal: goal(attempt, content.on_change),
             folder: tools.service_folder(&context.cob.id),
             identity: identity(context),
             working_folder: content.dir.clone().or(elsewhere).unwrap_or_else(|| context.folder.clone()),
@@ -273,8 +273,8 @@ fn content_environment(context: &Context) -> BTreeMap<String, String> {
 }
 
 /// The goal of a transition.
-fn goal(hop: &TransitionAttempt, on_change: OnChange) -> Goal {
-    match (hop.from.as_str(), hop.to.as_str()) {
+fn goal(attempt: &TransitionAttempt, on_change: OnChange) -> Goal {
+    match (attempt.from.as_str(), attempt.to.as_str()) {
         (_, "down") => Goal::Stop,
         ("outdated", _) if on_change == OnChange::Reload => Goal::Reload,
         ("stale", _) => Goal::Adjust,

@@ -235,8 +235,8 @@ impl<S: Setting> Native for S {
         })
     }
 
-    fn make(&self, call: &Call, hop: &TransitionAttempt) -> Made {
-        moved(self, call, hop).map(|()| Values::new()).into()
+    fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
+        moved(self, call, attempt).map(|()| Values::new()).into()
     }
 
     fn is_short(&self) -> bool {
@@ -248,12 +248,12 @@ impl<S: Setting> Native for S {
     }
 }
 
-fn moved(setting: &impl Setting, call: &Call, hop: &TransitionAttempt) -> Result<(), String> {
+fn moved(setting: &impl Setting, call: &Call, attempt: &TransitionAttempt) -> Result<(), String> {
     let property = Property::read(setting, &call.content, call)?;
     let spec = property.spec.as_ref();
     // A hanging mount from an unreachable server must not delay unrelated transitions.
     let _turn = spec.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
-    match hop.to.as_str() {
+    match attempt.to.as_str() {
         "present" => {
             of_use(setting, spec, call)?;
             present(setting, &property, call)

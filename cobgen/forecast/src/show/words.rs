@@ -170,11 +170,11 @@ fn irreversible(plan: &SwitchPlan) -> Vec<String> {
     for step in &plan.irreversible {
         let t = &plan.transitions[step.transition];
         let reason = if step.marked { "marked by its author" } else { "no transition of its kind leads back" };
-        lines.push(format!("  {} at {}: {reason}", hop(t), time(t.begin_us)));
+        lines.push(format!("  {} at {}: {reason}", transition(t), time(t.begin_us)));
     }
     if let Some(point) = &plan.point_of_no_return {
         let t = &plan.transitions[point.transition];
-        let mut text = format!("  point of no return: {}, with {}", time(point.at_us), hop(t));
+        let mut text = format!("  point of no return: {}, with {}", time(point.at_us), transition(t));
         if point.latest_us > point.at_us {
             let _ = write!(text, "; it may start as late as {} without delaying the switch", time(point.latest_us));
         }
@@ -195,14 +195,14 @@ fn transition(step: &Planned) -> String {
     let mark = if step.irreversible { ", irreversible" } else { "" };
     let assumed = assumed(step);
     let (begin, length) = (time(step.begin_us), time(step.end_us.saturating_sub(step.begin_us)));
-    format!("    {}: {} at {begin} for {length}{assumed}{slack}{after}{mark}", step.id, hop(step))
+    format!("    {}: {} at {begin} for {length}{assumed}{slack}{after}{mark}", step.id, transition(step))
 }
 
 fn critical(plan: &SwitchPlan) -> Vec<String> {
     let line = |at: &usize| {
         let step = &plan.transitions[*at];
         let lag = if step.lag_us == 0 { String::new() } else { format!(", {} later", time(step.lag_us)) };
-        format!("  {} to {}{}: {}{lag}", time(step.begin_us), time(step.end_us), assumed(step), hop(step))
+        format!("  {} to {}{}: {}{lag}", time(step.begin_us), time(step.end_us), assumed(step), transition(step))
     };
     plan.critical_path.iter().map(line).collect()
 }
@@ -216,7 +216,7 @@ fn assumed(step: &Planned) -> &'static str {
     if step.known { "" } else { "*" }
 }
 
-fn hop(step: &Planned) -> String {
+fn transition(step: &Planned) -> String {
     format!("{} {} -> {}", step.cob, step.from, step.to)
 }
 
