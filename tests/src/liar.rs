@@ -62,10 +62,10 @@ pub fn play(system: &System, config: Config) -> Damage {
     let concerned = concerned(system);
     let moved: BTreeSet<CobId> = world.outcome().actions[began..].iter().map(|action| action.1.clone()).collect();
     let rests = |world: &World, t: usize| {
-        let at_home = world.state_of(&system.id(t)) == Some(&system.state(t, system.things[t].preferred));
+        let at_preferred = world.state_of(&system.id(t)) == Some(&system.state(t, system.things[t].preferred));
         let engine = world.engine(&system.host(system.things[t].host));
         let status = engine.and_then(|engine| engine.status_of(&system.id(t), world.now()));
-        at_home && status.is_some_and(|status| status.action.is_none() && !status.failed)
+        at_preferred && status.is_some_and(|status| status.action.is_none() && !status.failed)
     };
     let of_others = || (0..system.things.len()).filter(|t| system.host(system.things[*t].host) != liar);
     let free: Vec<usize> = of_others().filter(|t| !concerned.contains(t)).collect();

@@ -423,9 +423,9 @@ impl Judge for Rules<'_> {
     fn rests(&self, back: bool, scene: &dyn Scene) -> Result<(), String> {
         let system = if back { &self.pair.before } else { &self.pair.after };
         for t in 0..system.things.len() {
-            let (real, home) = (scene.state_of(&system.id(t)), system.state(t, system.things[t].preferred));
-            if real != Some(&home) {
-                return Err(format!("{} rests in {real:?}, not in {home}", system.id(t)));
+            let (real, preferred) = (scene.state_of(&system.id(t)), system.state(t, system.things[t].preferred));
+            if real != Some(&preferred) {
+                return Err(format!("{} rests in {real:?}, not in {preferred}", system.id(t)));
             }
         }
         Ok(())

@@ -99,8 +99,8 @@ pub fn judge_named(
     wrong.extend(others(status.hosts.iter(), contents));
     for id in cobs {
         match status.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == **id) {
-            Some(cob) if is_home(cob) && does_not_stay(cob).is_none() || is_left_there(cob) => {}
-            Some(cob) if is_home(cob) => {
+            Some(cob) if is_converged(cob) && does_not_stay(cob).is_none() || is_left_there(cob) => {}
+            Some(cob) if is_converged(cob) => {
                 wrong.extend(does_not_stay(cob).map(|why| format!("{id} is not stable: {why}")))
             }
             Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
@@ -176,7 +176,7 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
     if let Some(next) = host.goal() {
         return Some(format!("{name} switches to generation {next}"));
     }
-    let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c) && !is_left_there(c)).map(|c| &c.id).collect();
+    let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_converged(c) && !is_left_there(c)).map(|c| &c.id).collect();
     let waiting = usize::try_from(host.waiting).unwrap_or(usize::MAX);
     if !away.is_empty() || waiting > 0 {
         let n = away.len().saturating_add(waiting);
@@ -205,15 +205,15 @@ fn does_not_stay(cob: &CobStatus) -> Option<String> {
 
 /// Whether a change object is idle in its preferred state; a departing change object, in its exit state.
 #[must_use]
-pub fn is_home(cob: &CobStatus) -> bool {
-    let home = if cob.retiring { cob.target.as_ref() } else { Some(&cob.preferred) };
-    cob.state.is_some() && cob.state.as_ref() == home && !cob.failed && cob.phase == Phase::Settled
+pub fn is_converged(cob: &CobStatus) -> bool {
+    let expected = if cob.retiring { cob.target.as_ref() } else { Some(&cob.preferred) };
+    cob.state.is_some() && cob.state.as_ref() == expected && !cob.failed && cob.phase == Phase::Settled
 }
 
 /// Whether an observed change object is known to be away from its preferred state: COB does not change that.
 #[must_use]
 pub fn is_left_there(cob: &CobStatus) -> bool {
-    cob.observed && !cob.retiring && cob.state.is_some() && !is_home(cob)
+    cob.observed && !cob.retiring && cob.state.is_some() && !is_converged(cob)
 }
 
 /// The change objects that prevent the present work from ending, if no active change object can end it: each change
@@ -227,7 +227,8 @@ pub fn is_left_there(cob: &CobStatus) -> bool {
 #[must_use]
 pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let switching = |h: &HostStatus| h.goal().is_some();
-    let away = |h: &'_ HostStatus, c: &CobStatus| !is_home(c) && !is_left_there(c) && (c.retiring || !switching(h));
+    let away =
+        |h: &'_ HostStatus, c: &CobStatus| !is_converged(c) && !is_left_there(c) && (c.retiring || !switching(h));
     let all_listed = status.hosts.iter().all(|h| h.waiting == 0);
     let counts = |h: &'_ HostStatus, c: &CobStatus| away(h, c) && (all_listed || !c.only_waits());
     let pending: Vec<&CobStatus> =
@@ -249,7 +250,7 @@ pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
 #[must_use]
 pub fn stranded(status: &ClusterStatus, cobs: &[CobId]) -> bool {
     let lost = lost(status);
-    let away = |c: &&CobStatus| cobs.contains(&c.id) && !is_home(c) && !is_left_there(c);
+    let away = |c: &&CobStatus| cobs.contains(&c.id) && !is_converged(c) && !is_left_there(c);
     let mut away = status.hosts.iter().flat_map(|h| &h.cobs).filter(away).peekable();
     away.peek().is_some() && away.all(|c| c.phase != Phase::Moving && lost.contains(&c.id))
 }
@@ -298,7 +299,7 @@ fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
 pub fn ended(cob: &CobStatus) -> bool {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
     let no_route = cob.waits_for.iter().any(|w| matches!(w, Wait::NoRoute { .. } | Wait::Observed { .. }));
-    !is_home(cob) && cob.phase != Phase::Moving && (cob.failed || stuck || no_route)
+    !is_converged(cob) && cob.phase != Phase::Moving && (cob.failed || stuck || no_route)
 }
 
 #[cfg(test)]

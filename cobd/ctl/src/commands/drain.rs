@@ -23,7 +23,7 @@ use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, is_refusal};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
-use crate::verdict::is_home;
+use crate::verdict::is_converged;
 use crate::waves::{self, Limit};
 use crate::words::{clean, count, list};
 
@@ -240,7 +240,7 @@ impl Course<'_> {
     fn drained(&self, host: &HostName, ended: Ended, cluster: &ClusterStatus) -> Drained {
         let cobs = self.cobs[host].clone();
         let undone = Operation::Stop.undone(cluster, &cobs);
-        let is_off = |cob: &CobStatus| cob.stopped.is_some() && is_home(cob);
+        let is_off = |cob: &CobStatus| cob.stopped.is_some() && is_converged(cob);
         let off = cobs_of(cluster).filter(|cob| cobs.contains(&cob.id) && is_off(cob)).count();
         let (drained, why) = match ended {
             _ if off == cobs.len() => (Ended::Settled, Vec::new()),
@@ -297,7 +297,7 @@ impl Course<'_> {
             let boots = boots(&now);
             for host in done.iter_mut() {
                 host.why.clear();
-                let is_back = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob);
+                let is_back = |cob: &&CobStatus| cob.stopped.is_none() && is_converged(cob);
                 let cobs = &self.returning[&host.host];
                 let theirs: Vec<&CobStatus> = cobs_of(&now).filter(|cob| cobs.contains(&cob.id)).collect();
                 let rebooted =

@@ -10,7 +10,7 @@ use cob_types::{Cob, CobId, Generation, HostName, Kind, Manifest, StateName};
 use super::plan::Way;
 use crate::args::Selection;
 use crate::failure::Failure;
-use crate::verdict::is_home;
+use crate::verdict::is_converged;
 use crate::waves::Limit;
 use crate::words::list;
 
@@ -196,7 +196,7 @@ impl<'g> Objects<'g> {
 
     /// The objects that were in their preferred states, and that no order has stopped.
     pub(super) fn running(&self, now: &ClusterStatus) -> BTreeSet<CobId> {
-        let runs = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob) && self.all.contains_key(&cob.id);
+        let runs = |cob: &&CobStatus| cob.stopped.is_none() && is_converged(cob) && self.all.contains_key(&cob.id);
         cobs_of(now).filter(runs).map(|cob| cob.id.clone()).collect()
     }
 

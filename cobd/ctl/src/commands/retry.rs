@@ -24,7 +24,7 @@ use crate::identity::Contents;
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
-use crate::verdict::{Verdict, is_home, judge_named, stranded};
+use crate::verdict::{Verdict, is_converged, judge_named, stranded};
 use crate::words::{clean, count, list};
 
 /// How often the deadline is checked while no status arrives.
@@ -293,10 +293,10 @@ pub(super) async fn until_ended(context: &Context, cobs: &[CobId], deadline: Ins
         }
         let watched = live.cluster();
         let theirs: Vec<&HostStatus> = of_theirs(&watched, cobs).collect();
-        let is_away = |cob: &CobStatus| cobs.contains(&cob.id) && !is_home(cob);
-        let may_be_home = theirs.iter().all(|host| host.reachable && !host.cobs.iter().any(is_away));
+        let is_away = |cob: &CobStatus| cobs.contains(&cob.id) && !is_converged(cob);
+        let may_be_converged = theirs.iter().all(|host| host.reachable && !host.cobs.iter().any(is_away));
         stranded_since = stranded(&watched, cobs).then(|| stranded_since.unwrap_or_else(Instant::now));
-        if may_be_home || stranded_since.is_some_and(|since| since.elapsed() >= STRANDED_FOR) {
+        if may_be_converged || stranded_since.is_some_and(|since| since.elapsed() >= STRANDED_FOR) {
             let fresh = gather::cluster(&context.client, targets).await;
             match at_the_end(&fresh, cobs) {
                 ended @ (Ended::Settled | Ended::Failed) => return (ended, fresh),
@@ -322,7 +322,8 @@ pub(super) fn why(fresh: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
         Verdict::Unreached(hosts, _) => vec![format!("{} could not be reached", list(hosts, 6))],
         Verdict::Not(_) | Verdict::Converged(_) => Vec::new(),
     };
-    let away = |cob: &&CobId| of_theirs(fresh, cobs).flat_map(|host| &host.cobs).any(|c| c.id == **cob && !is_home(c));
+    let away =
+        |cob: &&CobId| of_theirs(fresh, cobs).flat_map(|host| &host.cobs).any(|c| c.id == **cob && !is_converged(c));
     of_hosts.into_iter().chain(first_causes(fresh, cobs.iter().filter(away))).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::args::Which;
 use crate::clocks;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
-use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, judge_named};
+use crate::verdict::{Expected, Verdict, is_converged, is_left_there, judge, judge_named};
 use crate::words::{
     ago, clean, count, heading, lapse, limits, list, phase, reasons, seconds, span, switch, window_wait,
 };
@@ -79,7 +79,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
         .hosts
         .iter()
         .flat_map(|h| h.cobs.iter().map(move |c| (h, c)))
-        .filter(|(_, c)| every || !is_home(c))
+        .filter(|(_, c)| every || !is_converged(c))
         .collect();
     if !rows.is_empty() {
         lines.push(String::new());
@@ -185,7 +185,7 @@ fn refused_tokens(tokens: &RefusedTokens) -> Vec<String> {
 fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
     let mut table = screen.table(&["  HOST", "GENERATION", "STATE", "SETTLED"]);
     for host in &cluster.hosts {
-        let home = host.cobs.iter().filter(|c| is_home(c)).count();
+        let converged = host.cobs.iter().filter(|c| is_converged(c)).count();
         let (mut mark, mut state) = host_state(host);
         if let Some(apart) = apart(host, cluster) {
             state.push_str(apart);
@@ -200,7 +200,7 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
                 (None, None) => "–".to_owned(),
             },
             state,
-            if host.reachable { format!("{home} of {}", host.cobs.len()) } else { String::new() },
+            if host.reachable { format!("{converged} of {}", host.cobs.len()) } else { String::new() },
         ]);
     }
     table
@@ -230,7 +230,7 @@ pub(crate) fn host_state(host: &HostStatus) -> (Mark, String) {
         "switching".to_owned()
     } else if host.generation.is_none() {
         "empty".to_owned()
-    } else if host.converged && host.cobs.iter().all(|c| is_home(c) || is_left_there(c)) {
+    } else if host.converged && host.cobs.iter().all(|c| is_converged(c) || is_left_there(c)) {
         "converged".to_owned()
     } else if failed > 0 && !host.cobs.iter().any(|c| matches!(c.phase, Phase::Checking | Phase::Moving)) {
         // No change object progresses by itself.
@@ -305,7 +305,7 @@ fn cobs(screen: &Screen, rows: &[(&HostStatus, &CobStatus)]) -> Table {
     for (host, cob) in rows {
         let mark = match cob.phase {
             _ if needs_a_hand(cob) => Mark::Bad,
-            Phase::Settled if is_home(cob) => Mark::Good,
+            Phase::Settled if is_converged(cob) => Mark::Good,
             Phase::Checking | Phase::Moving | Phase::Waiting | Phase::Settled => Mark::Busy,
         };
         table.add_row([
@@ -346,7 +346,7 @@ pub(super) fn conclusion(screen: &Screen, cluster: &ClusterStatus, verdict: &Ver
 /// The command that helps an operator most if the cluster has not converged.
 pub(super) fn next_step(cluster: &ClusterStatus) -> Option<String> {
     let reached = || cluster.hosts.iter().filter(|h| h.reachable);
-    let away = || reached().flat_map(|h| &h.cobs).filter(|c| !is_home(c) && !is_left_there(c));
+    let away = || reached().flat_map(|h| &h.cobs).filter(|c| !is_converged(c) && !is_left_there(c));
     if let Some(cob) = away().find(|c| needs_a_hand(c)) {
         return Some(format!("`cobctl explain {}`", cob.id));
     }
@@ -511,8 +511,8 @@ mod tests {
         let Verdict::Not(why) = verdict(&["n1/ip", "n2", "n4"]).0 else { panic!("n2 switches") };
         assert!(why[0].starts_with("n2 has generation 6 active and switches to 7"), "{why:?}");
         let (screen, _) = Screen::memory();
-        let (home, narrowed) = verdict(&["n1/ip"]);
-        assert_eq!(conclusion(&screen, &narrowed, &home), ["OK: converged, 1 change object on 1 host"]);
+        let (converged, narrowed) = verdict(&["n1/ip"]);
+        assert_eq!(conclusion(&screen, &narrowed, &converged), ["OK: converged, 1 change object on 1 host"]);
     }
 
     #[test]

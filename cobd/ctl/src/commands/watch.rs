@@ -88,8 +88,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
         if stopped {
             break Ok(verdict);
         }
-        let home = matches!(verdict, Verdict::Converged(_));
-        if args.until_converged && home && live.is_complete() {
+        let converged = matches!(verdict, Verdict::Converged(_));
+        if args.until_converged && converged && live.is_complete() {
             // A yes needs fresh answers to this query.
             let mut fresh = gather::cluster(&context.client, &targets).await;
             view::narrow(&mut fresh, &args.only);

@@ -121,16 +121,16 @@ impl<'a> MovingObjects<'a> {
     /// Notes that the target of this need may be requested.
     fn ask(&mut self, need: &'a Need) {
         let (old, new) = (self.old.get(&need.cob), self.new.get(&need.cob));
-        let homes: BTreeSet<&StateName> = old.into_iter().chain(new).map(|known| &known.cob.preferred).collect();
+        let preferred: BTreeSet<&StateName> = old.into_iter().chain(new).map(|known| &known.cob.preferred).collect();
         let Some((id, _)) = self.old.get_key_value(&need.cob).or_else(|| self.new.get_key_value(&need.cob)) else {
             return;
         };
         let goals = self.goals.entry(id).or_default();
         let before = (goals.called.len(), goals.stays);
-        if homes.len() == 1 && homes.iter().all(|home| need.states.contains(home)) {
+        if preferred.len() == 1 && preferred.iter().all(|preferred| need.states.contains(preferred)) {
             goals.stays = true;
         } else {
-            goals.called.extend(homes.into_iter().chain(&need.states));
+            goals.called.extend(preferred.into_iter().chain(&need.states));
         }
         if before != (goals.called.len(), goals.stays) {
             self.open.push(id);

@@ -11,7 +11,7 @@ use super::message::{
     TROUBLE,
 };
 use crate::commands::{host_in_words, needs_a_person};
-use crate::verdict::{is_home, is_left_there};
+use crate::verdict::{is_converged, is_left_there};
 use crate::words::{clean, window_wait};
 
 /// The largest difference of a host's clock that stays without a correction, in milliseconds: smaller ones are delays of
@@ -240,11 +240,11 @@ impl Picture {
 pub(crate) fn class(cob: &CobStatus) -> Class {
     match cob.phase {
         _ if needs_a_person(cob) => Class::Failed,
-        Phase::Checking if cob.state.is_some() && is_home(cob) => Class::Settled,
+        Phase::Checking if cob.state.is_some() && is_converged(cob) => Class::Settled,
         Phase::Checking | Phase::Moving => Class::Moving,
         _ if cob.stopped.is_some() => Class::Stopped,
         Phase::Waiting => Class::Waiting,
-        Phase::Settled if is_home(cob) || is_left_there(cob) => Class::Settled,
+        Phase::Settled if is_converged(cob) || is_left_there(cob) => Class::Settled,
         Phase::Settled => Class::Waiting,
     }
 }

@@ -13,7 +13,7 @@ use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName, codec};
 use cobctl::screen::{Screen, Written};
-use cobctl::verdict::is_home;
+use cobctl::verdict::is_converged;
 use cobd::peer::HttpStream;
 use cobd::web::{Access, Api, Ask, Command, Refusal, RefusalKind, UnixServer, serve_connection};
 use tokio::net::TcpListener;
@@ -150,7 +150,7 @@ impl Inside {
                 self.asked += 1;
                 let mut status = self.status.clone();
                 if of == StatusOf::Restless {
-                    status.cobs.retain(|c| !is_home(c) || c.retiring);
+                    status.cobs.retain(|c| !is_converged(c) || c.retiring);
                     status.at_rest = (self.status.cobs.len() - status.cobs.len()) as u64;
                 }
                 drop(reply.send(status));

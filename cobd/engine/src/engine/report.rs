@@ -195,8 +195,9 @@ impl Engine {
 
 /// Whether it has converged and has no trouble. Its holders and askers do not matter to people that wait for the host.
 fn has_nothing_to_report(cob: &CobStatus) -> bool {
-    let home = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
-    home && !cob.failed
+    let preferred = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
+    preferred
+        && !cob.failed
         && !cob.retiring
         && cob.action.is_none()
         && cob.waits_for.is_empty()

@@ -97,7 +97,7 @@ fn a_state_on_record_that_the_first_check_finds_counts_as_before() {
 }
 
 /// A check finds it in its preferred state, and the next, after this span, in another.
-fn home_for(b: &mut Bench, span: Span) -> Vec<String> {
+fn converged_for(b: &mut Bench, span: Span) -> Vec<String> {
     b.found("h/x", "1");
     assert!(b.engine.is_converged());
     b.after(span);
@@ -109,9 +109,9 @@ fn home_for(b: &mut Bench, span: Span) -> Vec<String> {
 fn attempts_count_no_more_once_it_has_been_home_for_long() {
     let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, retries 2"]);
     b.ended("h/x", false);
-    assert!(home_for(&mut b, Span::secs(70)).contains(&"act h/x 0 -> 1, attempt 1".to_owned()));
+    assert!(converged_for(&mut b, Span::secs(70)).contains(&"act h/x 0 -> 1, attempt 1".to_owned()));
     b.ended("h/x", false);
-    let told = home_for(&mut b, Span::secs(1));
+    let told = converged_for(&mut b, Span::secs(1));
     assert_eq!(
         told,
         ["write: h/x found 0, drifted"],
@@ -119,7 +119,7 @@ fn attempts_count_no_more_once_it_has_been_home_for_long() {
     );
     assert!(b.after(Span::secs(60)).contains(&"act h/x 0 -> 1, attempt 2".to_owned()));
     b.ended("h/x", false);
-    home_for(&mut b, Span::secs(1));
+    converged_for(&mut b, Span::secs(1));
     assert!(b.after(Span::secs(60)).contains(&"act h/x 0 -> 1, attempt 3".to_owned()));
     b.ended("h/x", false);
     assert!(status(&b).failed, "and so it gives up");

@@ -578,9 +578,9 @@ impl Object {
     /// It is in its preferred state, has no requests in either direction, and no pending data: a further decision, or a
     /// generation that does not change it, has no effect.
     pub(crate) fn is_idle(&self) -> bool {
-        let home = Some(self.spec.preferred);
-        self.state == home
-            && self.view == View { target: home, ..View::default() }
+        let desired = Some(self.spec.preferred);
+        self.state == desired
+            && self.view == View { target: desired, ..View::default() }
             && matches!(self.activity, Activity::Idle)
             && self.lifecycle == Lifecycle::Present
             && self.stopped.is_none()
@@ -598,9 +598,9 @@ impl Object {
     /// It has departed: in its pre-remove state, idle, with no grant of another state out. A kept change object departs
     /// with no grant out at all: the next generation may have it again, and then it knows of no grant.
     pub(crate) fn has_departed(&self) -> bool {
-        let home = self.own_target();
-        let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
-        let there = self.state == Some(home) && matches!(self.activity, Activity::Idle);
+        let desired = self.own_target();
+        let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(desired);
+        let there = self.state == Some(desired) && matches!(self.activity, Activity::Idle);
         // A recorded departure remains while the state is checked again.
         let lifecycle = self.lifecycle;
         let known = lifecycle.is_declared() || lifecycle.is_departed() && (self.state.is_some() || !self.spec.keep);

@@ -97,7 +97,7 @@ pub(crate) struct StoredProbe {
     sent: u32,
     number: Option<Number>,
     /// The current number has returned.
-    home: bool,
+    returned: bool,
     returns: u32,
     /// Highest number seen, by initiator (sorted), and when.
     seen: ThinVec<(CobRef, Number, Time)>,
@@ -114,7 +114,7 @@ impl Default for StoredProbe {
             at: Time::NEVER,
             sent: 0,
             number: None,
-            home: false,
+            returned: false,
             returns: 0,
             seen: ThinVec::new(),
             circle: None,
@@ -142,9 +142,9 @@ impl DerefMut for ProbeState {
 impl ProbeState {
     /// A change restarts its wait.
     pub(crate) fn restart(&mut self) {
-        self.leave(|StoredProbe { number, home, seen, .. }| StoredProbe {
+        self.leave(|StoredProbe { number, returned, seen, .. }| StoredProbe {
             number,
-            home,
+            returned,
             seen,
             ..StoredProbe::default()
         });
@@ -171,14 +171,14 @@ impl ProbeState {
 
     /// There is no data to forget.
     pub(crate) fn is_idle(&self) -> bool {
-        let StoredProbe { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
-        *at == Time::NEVER && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
+        let StoredProbe { at, sent, number: _, returned, returns, seen: _, circle, put_off, first } = &**self;
+        *at == Time::NEVER && (*sent, *returns) == (0, 0) && circle.is_none() && !(*returned || *put_off || *first)
     }
 
     /// The number of its pending probe, and whether it has returned.
     #[cfg(feature = "explored")]
     pub(crate) fn awaited(&self) -> Option<(Number, bool)> {
-        self.number.map(|n| (n, self.home))
+        self.number.map(|n| (n, self.returned))
     }
 
     /// The highest number seen of an initiator, unless it has expired.
@@ -247,10 +247,10 @@ impl Object {
         }
         self.probe.at = Time::NEVER;
         self.probe.sent = self.probe.sent.saturating_add(1);
-        if !self.probe.home {
+        if !self.probe.returned {
             self.probe.returns = 0;
         }
-        self.probe.home = false;
+        self.probe.returned = false;
         self.send_unsent(cx);
         let number = cx.number();
         self.probe.number = Some(number);
@@ -284,7 +284,7 @@ impl Object {
     /// Forwards a probe if appropriate; returns whether it did. The host has admitted probes of hosts that wait for it.
     pub(crate) fn lead_on(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) -> bool {
         if probe.initiator == self.me {
-            self.on_probe_home(cx, from, probe.number, &probe.path, probe.more);
+            self.on_probe_returned(cx, from, probe.number, &probe.path, probe.more);
             return false;
         }
         if self.acting() || self.state.is_none() {
@@ -308,11 +308,11 @@ impl Object {
         true
     }
 
-    fn on_probe_home(&mut self, cx: &mut Cx<'_>, from: CobRef, number: Number, path: &[CobRef], more: bool) {
-        if self.probe.number != Some(number) || self.probe.home || !self.waits() {
+    fn on_probe_returned(&mut self, cx: &mut Cx<'_>, from: CobRef, number: Number, path: &[CobRef], more: bool) {
+        if self.probe.number != Some(number) || self.probe.returned || !self.waits() {
             return;
         }
-        self.probe.home = true;
+        self.probe.returned = true;
         if self.view.drained {
             if !self.watched_is_blocked(cx, from) {
                 // Examine the next holder at once: only holders that may still come back deserve a wait.

@@ -250,8 +250,8 @@ impl<P: Pace> Running<'_, P> {
                     continue;
                 }
                 let Some(kind) = bundle.kinds.get(&cob.kind) else { continue };
-                let home = if active || cob.observe { &cob.preferred } else { &kind.pre_remove };
-                let state = states.get(id).filter(|state| kind.has_state(state)).unwrap_or(home).clone();
+                let desired = if active || cob.observe { &cob.preferred } else { &kind.pre_remove };
+                let state = states.get(id).filter(|state| kind.has_state(state)).unwrap_or(desired).clone();
                 let content = active.then_some(cob.fingerprint);
                 self.places.insert(id.clone(), Place { state, content });
             }
@@ -394,14 +394,14 @@ impl<P: Pace> Running<'_, P> {
 
     fn note_rest(&mut self, host: usize) {
         let Host { engine, converged, .. } = &mut self.hosts[host];
-        let home = engine.is_converged() && engine.generation() == self.to;
-        if self.gone && home != *converged {
-            if home {
+        let has_converged = engine.is_converged() && engine.generation() == self.to;
+        if self.gone && has_converged != *converged {
+            if has_converged {
                 self.unsettled -= 1;
             } else {
                 self.unsettled += 1;
             }
-            *converged = home;
+            *converged = has_converged;
         }
     }
 

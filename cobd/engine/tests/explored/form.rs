@@ -176,8 +176,8 @@ impl<'a> Form<'a> {
     }
 
     /// Adds the probe that an initiator waits for, and whether it has returned.
-    pub(crate) fn awaited(&mut self, initiator: &CobId, number: Number, home: bool) {
-        self.tokens.push(Token::Awaited(self.places.cob(initiator), number, home));
+    pub(crate) fn awaited(&mut self, initiator: &CobId, number: Number, returned: bool) {
+        self.tokens.push(Token::Awaited(self.places.cob(initiator), number, returned));
     }
 
     /// Adds the highest probe of the initiator at an index that a change object has seen.
@@ -325,10 +325,10 @@ impl Renamed {
                 words.push(initiator << 32 | self.probes_up_to(initiator, number));
             }
             Token::Seen(initiator, number) => words.push(self.probes_up_to(initiator, number)),
-            Token::Awaited(initiator, number, home) => {
+            Token::Awaited(initiator, number, returned) => {
                 let under_way = self.probes.binary_search(&(initiator, number)).is_ok();
                 let at = if under_way { self.probes_up_to(initiator, number) } else { 0 };
-                words.push(at << 1 | u64::from(under_way && home));
+                words.push(at << 1 | u64::from(under_way && returned));
             }
         }
     }

@@ -144,7 +144,7 @@ impl Canonical<'_> {
 
     fn probe(&self, form: &mut Form<'_>, o: &Object) {
         match o.probe.awaited() {
-            Some((number, home)) => form.awaited(self.names.cob_id(o.me), number, home),
+            Some((number, returned)) => form.awaited(self.names.cob_id(o.me), number, returned),
             None => form.word(0),
         }
         form.flags(&o.probe.turns());

@@ -17,7 +17,7 @@ use crate::commands::explain::first_causes;
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
-use crate::verdict::{Expected, Verdict, is_home, judge, unreached};
+use crate::verdict::{Expected, Verdict, is_converged, judge, unreached};
 use crate::words::{clean, count, list, list_and, span};
 
 /// The least time between two lines of progress on a pipe.
@@ -453,7 +453,7 @@ fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
     if more > 0 {
         lines.push(count(more, "more host"));
     }
-    let away = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| !is_home(c)).map(|c| &c.id);
+    let away = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| !is_converged(c)).map(|c| &c.id);
     lines.extend(first_causes(cluster, away));
     lines
 }
@@ -553,7 +553,7 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     let known = sum(cluster.hosts.iter().filter(there).map(HostStatus::cob_count));
     let total = sum(plan.expected.cobs.values().copied()).max(known);
     let at_rest = sum(cluster.hosts.iter().filter(there).map(|h| h.at_rest));
-    let listed = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_home(c)).count();
+    let listed = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_converged(c)).count();
     let settled = at_rest.saturating_add(listed);
     let stays = |h: &&HostStatus| plan.hosts.iter().any(|t| t.name.as_ref() == Some(&h.name));
     let active = cluster.hosts.iter().filter(there).filter(stays).count();
