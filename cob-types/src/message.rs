@@ -129,7 +129,7 @@ pub enum Item {
     /// Asks whether a request still stands.
     Query(About),
     /// The grant is invalidated: the depended-on change object was found in another state.
-    Lapsed(About),
+    Invalidated(About),
     /// Searches for a deadlock.
     Probe(Probe),
     /// The first message of an incarnation: the locks that it kept.
@@ -329,7 +329,9 @@ impl Item {
         match self {
             Item::Request(request) => own(&request.asker),
             Item::Release(about) => own(&about.asker),
-            Item::Released(about) | Item::Recall(about) | Item::Query(about) | Item::Lapsed(about) => own(&about.asked),
+            Item::Released(about) | Item::Recall(about) | Item::Query(about) | Item::Invalidated(about) => {
+                own(&about.asked)
+            }
             Item::Grant(grant) => own(&grant.asked),
             Item::Refused(refused) => own(&refused.about.asked),
             Item::Probe(probe) => probe.path.last().is_some_and(own),
@@ -364,7 +366,7 @@ impl Item {
             Item::Grant(_) => "grant",
             Item::Recall(_) => "recall",
             Item::Query(_) => "query",
-            Item::Lapsed(_) => "lapsed",
+            Item::Invalidated(_) => "lapsed",
             Item::Probe(_) => "probe",
             Item::Hello(_) => "hello",
             Item::HelloAck(_) => "hello-ack",
@@ -470,7 +472,7 @@ impl WireItem {
             Item::Grant(m) => (4, codec::encode_packed(m)),
             Item::Recall(m) => (5, codec::encode_packed(m)),
             Item::Query(m) => (6, codec::encode_packed(m)),
-            Item::Lapsed(m) => (7, codec::encode_packed(m)),
+            Item::Invalidated(m) => (7, codec::encode_packed(m)),
             Item::Probe(m) => (8, codec::encode_packed(m)),
             Item::Hello(m) => (9, codec::encode_packed(m)),
             Item::HelloAck(m) => (10, codec::encode_packed(m)),
@@ -493,7 +495,7 @@ impl WireItem {
             4 => Item::Grant(codec::decode(body, MAX_BATCH)?),
             5 => Item::Recall(codec::decode(body, MAX_BATCH)?),
             6 => Item::Query(codec::decode(body, MAX_BATCH)?),
-            7 => Item::Lapsed(codec::decode(body, MAX_BATCH)?),
+            7 => Item::Invalidated(codec::decode(body, MAX_BATCH)?),
             8 => Item::Probe(codec::decode(body, MAX_BATCH)?),
             9 => Item::Hello(codec::decode(body, MAX_BATCH)?),
             10 => Item::HelloAck(codec::decode(body, MAX_BATCH)?),
@@ -572,7 +574,7 @@ mod tests {
             (Item::Released(about.clone()), "n2"),
             (Item::Recall(about.clone()), "n2"),
             (Item::Query(about.clone()), "n2"),
-            (Item::Lapsed(about.clone()), "n2"),
+            (Item::Invalidated(about.clone()), "n2"),
             (Item::Refused(Refused { about: about.clone(), reason: String::new(), from: None }), "n2"),
             (Item::Hello(Hello { kept: vec![about.clone()] }), "n1"),
         ] {

@@ -126,10 +126,11 @@ pub struct HostStatus {
     /// Budgets of this host whose tokens an operator has raised to this number until the next generation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub raised: BTreeMap<CobId, u32>,
-    /// Invalidated grants (lapses) that still matter, with grantor and holder: grants of this host until their holders
+    /// Invalidated grants that still matter, with grantor and holder: grants of this host until their holders
     /// have released them, and grants that this host held until it holds them anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lapses: Vec<InvalidGrant>,
+    #[serde(rename = "lapses")]
+    pub invalid_grants: Vec<InvalidGrant>,
     /// The host answers the question which of its change objects have departed. Daemons of the previous version do not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub says_final: bool,
@@ -357,7 +358,7 @@ impl HostStatus {
             switch: None,
             limits: BTreeMap::new(),
             raised: BTreeMap::new(),
-            lapses: Vec::new(),
+            invalid_grants: Vec::new(),
             says_final: false,
             at_rest: 0,
             waiting: 0,

@@ -44,7 +44,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Returned { cob, from, number: n } => {
             lock(of("returned", cob), from, format!("by {from} ({})", number(*n)))
         }
-        Body::Lapsed { cob, from, number: n } => HistoryEntry {
+        Body::Invalidated { cob, from, number: n } => HistoryEntry {
             detail: format!("the grant to {from} ({}): its host is not reachable, and the guard has fired", number(*n)),
             ..of("lapsed", cob)
         },
@@ -263,7 +263,7 @@ fn noted(base: HistoryEntry, note: &Note) -> HistoryEntry {
             HistoryEntry { to: Some(state.clone()), ..told(lock(base, of, String::new()), "hold", of.to_string()) }
         }
         Note::Recalled { from } => told(base, "recall", format!("from {from}")),
-        Note::Lapsed { from } => told(base, "lapsed", format!("told to {from}")),
+        Note::Invalidated { from } => told(base, "lapsed", format!("told to {from}")),
         Note::Broken { of } => {
             told(base, "broken", format!("the grant of {of}: the objects that relied on it are checked"))
         }

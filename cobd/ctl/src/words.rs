@@ -171,8 +171,8 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
 
 /// An invalidated grant, and the next steps, as the host that knows of it reports.
 #[must_use]
-pub fn lapse(host: &HostStatus, lapse: &InvalidGrant) -> String {
-    let InvalidGrant { of, held_by, since_ns, cause } = lapse;
+pub fn invalid_grant(host: &HostStatus, invalid_grant: &InvalidGrant) -> String {
+    let InvalidGrant { of, held_by, since_ns, cause } = invalid_grant;
     let (since, holder) = (ago(host.now_ns, *since_ns), held_by.host_str());
     let hears = format!("{held_by} releases the grant, checks its state, and requests the grant again");
     match cause {

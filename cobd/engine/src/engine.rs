@@ -382,7 +382,7 @@ impl Engine {
                 Msg::Grant(granted) => o.on_grant(cx, from, granted),
                 Msg::Recall(number) => o.on_recall(cx, from, number),
                 Msg::Query(number) => o.on_query(cx, from, number),
-                Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
+                Msg::Invalidated(number) => o.on_invalidated(cx, from, number),
                 Msg::Refused { number, refusal } => o.on_refused(from, number, refusal),
                 Msg::Probe(probe) => return o.on_probe(cx, from, probe),
             }

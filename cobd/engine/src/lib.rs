@@ -55,7 +55,7 @@ mod departures_test;
 #[cfg(test)]
 mod fenced_test;
 #[cfg(test)]
-mod lapse_test;
+mod invalidated_test;
 #[cfg(test)]
 mod peers_test;
 #[cfg(test)]

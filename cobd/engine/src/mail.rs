@@ -38,7 +38,7 @@ pub(crate) enum Msg {
     Grant(Granted),
     Recall(Number),
     Query(Number),
-    Lapsed(Number),
+    Invalidated(Number),
     Refused { number: Number, refusal: Refusal },
     Probe(Probed),
 }

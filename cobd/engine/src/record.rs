@@ -258,7 +258,8 @@ pub enum Body {
     Switch(SwitchRecord),
     /// A recalled grant is invalidated, as its holder's host is out of reach. The holder is informed until it has
     /// released the grant.
-    Lapsed { cob: CobId, from: CobId, number: Number },
+    #[serde(rename = "Lapsed")]
+    Invalidated { cob: CobId, from: CobId, number: Number },
 }
 
 /// An order of an operator, as recorded.
@@ -321,7 +322,8 @@ pub enum Note {
     /// Recalled a grant.
     Recalled { from: CobId },
     /// Informed a holder that its grant is invalidated.
-    Lapsed { from: CobId },
+    #[serde(rename = "Lapsed")]
+    Invalidated { from: CobId },
     /// A deadlock cycle was reported.
     Stuck { circle: Vec<CobId>, more: bool },
     /// A chase was reported.
@@ -353,7 +355,7 @@ impl Body {
             | Body::Ordered(_)
             | Body::Departed { .. }
             | Body::Epoch(_)
-            | Body::Lapsed { .. } => true,
+            | Body::Invalidated { .. } => true,
             // The asker asks again.
             Body::Switch(step) => !matches!(step, SwitchRecord::Reopened { .. }),
             // A check can find the state again; a missing release is queried, and so are the facts of other hosts.

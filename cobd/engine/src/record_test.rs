@@ -55,7 +55,7 @@ fn one_of_each() -> Vec<Body> {
         Note::Released { of: cob() },
         Note::Holds { of: cob(), state: state() },
         Note::Recalled { from: cob() },
-        Note::Lapsed { from: cob() },
+        Note::Invalidated { from: cob() },
         Note::Stuck { circle: Vec::new(), more: false },
         Note::Chase { of: cob(), times: 1 },
         Note::Flap { state: state(), times: 1, because_of: None },
@@ -119,7 +119,7 @@ fn one_of_each() -> Vec<Body> {
     all.extend([Body::Departed { cob: cob() }, Body::DeparturesAnnounced { cobs: vec![id("n2/b")] }, Body::Epoch(3)]);
     all.push(Body::Settled(GenerationNumber(1)));
     all.extend(steps().into_iter().map(Body::Switch));
-    all.push(Body::Lapsed { cob: cob(), from: id("n2/b"), number });
+    all.push(Body::Invalidated { cob: cob(), from: id("n2/b"), number });
     all.push(Body::Note { cob: cob(), note: Note::Broken { of: cob() } });
     all.push(Body::Ordered(OrderRecord::LimitBudget(cob(), Some(2))));
     let n2 = || HostName::new("n2").expect("a name");
@@ -217,7 +217,7 @@ fn place(body: &Body) -> usize {
             Note::Released { .. } => 22,
             Note::Holds { .. } => 23,
             Note::Recalled { .. } => 24,
-            Note::Lapsed { .. } => 25,
+            Note::Invalidated { .. } => 25,
             Note::Stuck { .. } => 26,
             Note::Chase { .. } => 27,
             Note::Flap { .. } => 28,
@@ -245,7 +245,7 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Waiting(_) => 58,
             SwitchRecord::IgnoresWindows(_) => 59,
         },
-        Body::Lapsed { .. } => 43,
+        Body::Invalidated { .. } => 43,
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //! States in the order of their priority; transitions between each two, both ways; 0 is the pre-remove state. Messages:
 //! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c by 2`, `grant d/d@1 to h/b #1.4 rev 0`,
-//! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`,
+//! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `invalidated`), `hello a/a of h/b #1.7`,
 //! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -294,7 +294,7 @@ fn tell_record(body: &Body) -> String {
             let renewed = if *renewed { ", and begins anew" } else { "" };
             format!("write: {cob} found {}{drifted}{renewed}", state(now))
         }
-        Body::Lapsed { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),
+        Body::Invalidated { cob, from, number } => format!("write: {cob} lets {from} {} lapse", num(*number)),
         Body::Note { cob, note } => tell_note(cob, note),
         Body::Unknown { cob, .. } => format!("write: {cob} unknown"),
         Body::Incarnation(life) => format!("write: life {}", life.start),
@@ -319,7 +319,7 @@ fn tell_note(cob: &CobId, note: &Note) -> String {
         Note::Released { of } => format!("note: {cob} gives {of} back"),
         Note::Holds { of, state } => format!("note: {cob} holds {of}@{state}"),
         Note::Recalled { from } => format!("note: {cob} wants it back from {from}"),
-        Note::Lapsed { from } => format!("note: {cob} breaks its grant to {from}"),
+        Note::Invalidated { from } => format!("note: {cob} breaks its grant to {from}"),
         Note::Broken { of } => format!("note: {cob} hears that the promise of {of} is broken"),
         Note::Stuck { circle, .. } => {
             format!("note: {cob} is stuck: {}", circle.iter().map(CobId::as_str).collect::<Vec<_>>().join(" "))
@@ -355,7 +355,7 @@ fn tell_item(item: &Item) -> String {
             format!("{of} rev {rev} rank {rank} from {}{any}{failed}", r.origin)
         }
         Item::Grant(g) => tell_grant(g),
-        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => about(a),
+        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Invalidated(a) => about(a),
         Item::Refused(r) => format!("{}: {}", about(&r.about), r.reason),
         Item::Probe(p) => {
             let path: Vec<_> = p.path.iter().map(CobId::as_str).collect();
@@ -425,7 +425,7 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
         "released" => Item::Released(about(1)),
         "recall" => Item::Recall(about(1)),
         "query" => Item::Query(about(1)),
-        "lapsed" => Item::Lapsed(about(1)),
+        "lapsed" => Item::Invalidated(about(1)),
         "ask-final" | "final" => {
             let number = |word: &str| word.trim_end_matches(':').parse().expect("a number");
             let (from, to) = (GenerationNumber(number(words[1])), GenerationNumber(number(words[3])));
@@ -474,7 +474,7 @@ fn speaker(item: &Item, text: &str) -> HostName {
         | Item::Released(_)
         | Item::Recall(_)
         | Item::Query(_)
-        | Item::Lapsed(_)
+        | Item::Invalidated(_)
         | Item::Hello(_)
         | Item::HelloAck(_)
         | Item::AskDepartures(_)

@@ -376,7 +376,7 @@ impl Loaded {
         if self.size.needs {
             let of = |l: &Self, n: u64| l.own(n % l.size.own);
             self.says_of_some("recalls", |l, n| Item::Recall(of(l, n)));
-            self.says_of_some("lapses", |l, n| Item::Lapsed(of(l, n)));
+            self.says_of_some("lapses", |l, n| Item::Invalidated(of(l, n)));
             self.says_of_some("grants", |l, n| Item::Grant(l.grant(n % l.size.own)));
             self.says_of_some("refusals", |l, n| {
                 Item::Refused(Refused { about: of(l, n), reason: "x".repeat(500), from: None })

@@ -67,7 +67,7 @@ impl Daemon {
             switch: self.switch_status(),
             limits: self.engine.limited_budgets(),
             raised: self.engine.raised_budgets(),
-            lapses: self.engine.lapses(),
+            invalid_grants: self.engine.invalid_grants(),
             says_final: true,
             at_rest: idle as u64,
             waiting: waiting as u64,

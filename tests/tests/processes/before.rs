@@ -108,7 +108,7 @@ fn its_records_are_read_and_written_alike_and_add_up_to_the_same() {
 /// The added-up state of a change object, without the times of its grants.
 fn without_times(mut cob: DurableCob) -> DurableCob {
     let timeless = |kept: &GrantRecord| GrantRecord::of(&GrantOut { at: Time(0), ..kept.get() });
-    for grants in [&mut cob.grants, &mut cob.lapsed] {
+    for grants in [&mut cob.grants, &mut cob.invalidated] {
         for (to, kept) in grants.clone().iter() {
             grants.insert(to.clone(), timeless(kept));
         }

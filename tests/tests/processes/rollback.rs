@@ -516,8 +516,8 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     fs::remove_file(&late).expect("removed");
     let back = || cluster.status("n1").is_some_and(|s| s.generation == Some(one) && s.converged);
     cluster.until(PATIENCE, back, "n1 is back, without n2");
-    let lapsed = words::told(&cluster, "n1", "lapsed");
-    assert!(lapsed.len() == 1 && lapsed[0].contains("the grant to n2/app"), "{lapsed:?}");
+    let invalidated = words::told(&cluster, "n1", "lapsed");
+    assert!(invalidated.len() == 1 && invalidated[0].contains("the grant to n2/app"), "{invalidated:?}");
     let shown = cluster.status("n1").expect("it answers").lapses;
     assert!(
         shown.len() == 1 && shown[0].held_by == *"n2/app" && shown[0].cause == InvalidGrantCause::Guard,

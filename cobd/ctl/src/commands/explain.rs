@@ -20,7 +20,7 @@ use crate::gather;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::verdict::why_not;
-use crate::words::{clean, count, lapse, list, window_wait};
+use crate::words::{clean, count, invalid_grant, list, window_wait};
 
 /// How many change objects of a host are explained if more wait.
 const SHOWN: usize = 3;
@@ -76,7 +76,8 @@ struct ExplainedHost {
     waits: Vec<Explained>,
     /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    lapses: Vec<InvalidGrant>,
+    #[serde(rename = "lapses")]
+    invalid_grants: Vec<InvalidGrant>,
     /// The order of a switch that waits for maintenance windows.
     window_wait: Option<WindowWait>,
 }
@@ -112,7 +113,7 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Com
             generation: host.generation,
             switching_to: host.switching_to,
             waits: explanations.iter().map(Explanation::told).collect(),
-            lapses: host.lapses.clone(),
+            invalid_grants: host.invalid_grants.clone(),
             window_wait: host.window_wait.clone(),
         })?;
     } else {
@@ -125,8 +126,8 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Com
                 format!("`cobctl switch {to} --now` starts the switch at once; `cobctl cancel {to}` drops the order");
             screen.problem("hint", &hint);
         }
-        for broken in &host.lapses {
-            screen.line(&lapse(&host, broken))?;
+        for broken in &host.invalid_grants {
+            screen.line(&invalid_grant(&host, broken))?;
         }
         for explanation in &explanations {
             screen.line("")?;

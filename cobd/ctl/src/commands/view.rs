@@ -14,7 +14,7 @@ use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_converged, is_left_there, judge, judge_named};
 use crate::words::{
-    ago, clean, count, heading, lapse, limits, list, phase, reasons, seconds, span, switch, window_wait,
+    ago, clean, count, heading, invalid_grant, limits, list, phase, reasons, seconds, span, switch, window_wait,
 };
 
 /// Up to this many change objects are all shown; of more, only the ones that are not settled.
@@ -92,7 +92,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
     let waits = window_waits(cluster.hosts.iter().filter_map(|host| host.window_wait.as_ref()));
     lines.extend(waits.iter().map(|line| screen.paint(Paint::Strong, line)));
-    lines.extend(lapses(screen, cluster, only));
+    lines.extend(invalid_grants(screen, cluster, only));
     lines.extend(safety(screen, cluster));
     let mut attempts: Vec<String> = cluster.hosts.iter().filter_map(refused).collect();
     attempts.extend(cluster.hosts.iter().flat_map(unjustified).map(|line| screen.paint(Paint::Bad, &line)));
@@ -105,16 +105,16 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
 }
 
 /// Invalidated grants of the named hosts and change objects.
-fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
-    let concerns = |host: &HostStatus, lapse: &InvalidGrant| {
+fn invalid_grants(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
+    let concerns = |host: &HostStatus, invalid_grant: &InvalidGrant| {
         only.is_empty()
             || only.iter().any(|which| match which {
                 Which::Host(name) => *name == host.name,
-                Which::Cob(id) => *id == lapse.of || *id == lapse.held_by,
+                Which::Cob(id) => *id == invalid_grant.of || *id == invalid_grant.held_by,
             })
     };
     let of_host = |host: &HostStatus| -> Vec<String> {
-        host.lapses.iter().filter(|l| concerns(host, l)).map(|l| lapse(host, l)).collect()
+        host.invalid_grants.iter().filter(|l| concerns(host, l)).map(|l| invalid_grant(host, l)).collect()
     };
     let all: Vec<String> = cluster.hosts.iter().flat_map(of_host).collect();
     let more = all.len().saturating_sub(LAPSES);
@@ -265,8 +265,8 @@ pub(crate) fn host_state(host: &HostStatus) -> (Mark, String) {
     if host.clock_ahead_s > 0 {
         parts.push(format!("its clock is {} ahead", span(host.clock_ahead_s.saturating_mul(1_000_000_000))));
     }
-    if !host.lapses.is_empty() {
-        parts.push(count(host.lapses.len(), "invalidated grant"));
+    if !host.invalid_grants.is_empty() {
+        parts.push(count(host.invalid_grants.len(), "invalidated grant"));
     }
     let left = host.cobs.iter().filter(|c| is_left_there(c)).count();
     if left > 0 {

@@ -126,15 +126,20 @@ fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
 
 #[test]
 fn broken_promises_are_told_on_both_sides() {
-    let lapse = |cause| vec![InvalidGrant { of: id("n1/net"), held_by: id("n2/app"), since_ns: NOW - s(12), cause }];
+    let invalid_grant =
+        |cause| vec![InvalidGrant { of: id("n1/net"), held_by: id("n2/app"), since_ns: NOW - s(12), cause }];
     let mut all = hosts(vec![settled("n1/net", "up"), settled("n1/ip", "up"), settled("n2/app", "up")]);
-    (all[0].lapses, all[1].lapses) = (lapse(InvalidGrantCause::Guard), lapse(InvalidGrantCause::Told));
+    (all[0].invalid_grants, all[1].invalid_grants) =
+        (invalid_grant(InvalidGrantCause::Guard), invalid_grant(InvalidGrantCause::Told));
     let tree = |all: &[HostStatus], cob: &str| of(all, cob).tree()[1].clone();
     insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net invalidated its grant to n2/app 12 s ago: the connectivity guard rolled n1 back while n2 was not reachable; with the next link n2/app releases the grant, checks its state, and requests the grant again; if n2 is off for good, `cobctl fence n2`");
     insta::assert_snapshot!(tree(&all, "n2/app"), @"n2/app lost its grant of n1/net 12 s ago: it checks its state and requests the grant again; for the reason see `cobctl explain n1/net` and `cobctl history --cob n1/net`");
     assert!(!tree(&all, "n1/ip").contains("grant"));
-    assert_eq!((of(&all, "n1/net").told().lapses, of(&all, "n1/ip").told().lapses.len()), (all[0].lapses.clone(), 0));
-    all[0].lapses = lapse(InvalidGrantCause::Drift);
+    assert_eq!(
+        (of(&all, "n1/net").told().invalid_grants, of(&all, "n1/ip").told().invalid_grants.len()),
+        (all[0].invalid_grants.clone(), 0)
+    );
+    all[0].invalid_grants = invalid_grant(InvalidGrantCause::Drift);
     insta::assert_snapshot!(tree(&all, "n1/net"), @"a check 12 s ago found n1/net out of the state granted to n2/app: n2/app releases the grant, checks its state, and requests the grant again; see `cobctl history --cob n1/net`");
     // Also for a departed change object.
     all[0].cobs.clear();

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cause::{Cause, CauseKind};
 use super::walk::{Edge, Explanation, Place, Seen, Then, Why};
-use crate::words::{ago, heading, lapse, phase, span, state};
+use crate::words::{ago, heading, invalid_grant, phase, span, state};
 
 /// The most steps of a chain in the sentence; a longer chain is cut in the middle.
 const TOLD: usize = 8;
@@ -34,7 +34,8 @@ pub struct Explained {
     pub cut: bool,
     /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lapses: Vec<InvalidGrant>,
+    #[serde(rename = "lapses")]
+    pub invalid_grants: Vec<InvalidGrant>,
 }
 
 /// A first cause.
@@ -113,7 +114,7 @@ impl Explanation<'_> {
     pub fn tree(&self) -> Vec<String> {
         let mut tree = Tree { of: self, lines: Vec::new(), shown: BTreeSet::new() };
         tree.lines.push(format!("{}: {}", self.cob, self.place_words(&self.cob)));
-        tree.lines.extend(self.lapses().map(|(host, l)| lapse(host, l)));
+        tree.lines.extend(self.invalid_grants().map(|(host, l)| invalid_grant(host, l)));
         if let Some(Seen::Found(host, cob)) = self.seen.get(&self.cob) {
             for holder in &cob.held_by {
                 let back = if holder.recalled { ", recalled" } else { "" };
@@ -134,12 +135,12 @@ impl Explanation<'_> {
     }
 
     /// Invalidated grants that the object of the question gave or held.
-    fn lapses(&self) -> impl Iterator<Item = (&HostStatus, &InvalidGrant)> {
+    fn invalid_grants(&self) -> impl Iterator<Item = (&HostStatus, &InvalidGrant)> {
         let host = match self.seen.get(&self.cob) {
             Some(Seen::Found(host, _) | Seen::Absent(host)) => Some(*host),
             Some(Seen::Unreachable(_) | Seen::NotAsked) | None => None,
         };
-        let of_host = host.into_iter().flat_map(|host| host.lapses.iter().map(move |l| (host, l)));
+        let of_host = host.into_iter().flat_map(|host| host.invalid_grants.iter().map(move |l| (host, l)));
         of_host.filter(|(_, l)| l.of == self.cob || l.held_by == self.cob)
     }
 
@@ -157,7 +158,7 @@ impl Explanation<'_> {
             chain,
             cobs: ids.into_iter().map(|id| self.told_cob(id)).collect(),
             cut: self.cut,
-            lapses: self.lapses().map(|(_, l)| l.clone()).collect(),
+            invalid_grants: self.invalid_grants().map(|(_, l)| l.clone()).collect(),
         }
     }
 

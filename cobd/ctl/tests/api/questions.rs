@@ -182,7 +182,7 @@ async fn broken_promises_are_told_by_status_and_explain() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/net"), settled("n1/db")]).await;
     let (of, held_by) = (id("n1/net"), id("n2/app"));
     n1.change(|status| {
-        status.lapses = vec![InvalidGrant { of, held_by, since_ns: NOW, cause: InvalidGrantCause::Guard }]
+        status.invalid_grants = vec![InvalidGrant { of, held_by, since_ns: NOW, cause: InvalidGrantCause::Guard }]
     });
     let told = "n1/net invalidated its grant to n2/app 0 ms ago";
     for question in [&["status"][..], &["status", "n1/net"], &["explain", "n1"], &["explain", "n1/net"]] {

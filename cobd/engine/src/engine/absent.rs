@@ -73,7 +73,7 @@ impl Engine {
                 if known.is_some_and(|k| number < k) {
                     Some(Msg::Released(number))
                 } else if broken && known == Some(number) {
-                    Some(Msg::Lapsed(number))
+                    Some(Msg::Invalidated(number))
                 } else if let Some(state) = self.absent.locked_as(to, asked) {
                     let folder = self.peers.folder_of(self.names.host_of(from));
                     let fresh = Request::new(from, asked.clone(), folder, Time(0));
@@ -94,9 +94,10 @@ impl Engine {
                 self.returned_to_departed(to, from, *number);
                 Some(Msg::Released(*number))
             }
-            Msg::Grant(Granted { number, .. }) | Msg::Recall(number) | Msg::Query(number) | Msg::Lapsed(number) => {
-                Some(Msg::Release(*number))
-            }
+            Msg::Grant(Granted { number, .. })
+            | Msg::Recall(number)
+            | Msg::Query(number)
+            | Msg::Invalidated(number) => Some(Msg::Release(*number)),
             Msg::Released(number) => {
                 self.absent.acknowledged(to, from, *number);
                 None
@@ -141,7 +142,7 @@ impl Engine {
     pub(super) fn post_for_departed(&mut self, host: Option<HostRef>) {
         let releases = self.absent.releases().map(|(cob, asked, n)| (cob, asked, Msg::Release(n)));
         let broken = self.absent.grants().filter(|(_, r)| r.broken.is_some());
-        let broken = broken.map(|(cob, r)| (cob, r.asker, Msg::Lapsed(r.number)));
+        let broken = broken.map(|(cob, r)| (cob, r.asker, Msg::Invalidated(r.number)));
         for (from, to, msg) in releases.chain(broken) {
             if host.is_none_or(|host| self.names.host_of(to) == host) {
                 self.out.post(Mail { from, to, msg });
@@ -186,7 +187,7 @@ impl Engine {
             let Some(state) = request.granted.or(request.broken) else { continue };
             let grant = request.grant_out(state, &self.names, Vec::new());
             let of = cobs.entry(self.names.cob_id(cob).clone()).or_default();
-            let grants = if request.broken.is_some() { &mut of.lapsed } else { &mut of.grants };
+            let grants = if request.broken.is_some() { &mut of.invalidated } else { &mut of.grants };
             grants.insert(self.names.cob_id(request.asker).clone(), GrantRecord::of(&grant));
         }
     }

@@ -64,7 +64,7 @@ impl Engine {
             | Msg::Grant(_)
             | Msg::Recall(_)
             | Msg::Query(_)
-            | Msg::Lapsed(_)
+            | Msg::Invalidated(_)
             | Msg::Refused { .. }
             | Msg::Probe(_) => return None,
         };

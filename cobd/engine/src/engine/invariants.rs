@@ -116,12 +116,12 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
         let facts = |c: &DurableCob| {
             let grant = |(to, g): (&CobId, &GrantRecord)| (to.clone(), g.number(), g.get().state);
             let grants: Vec<_> = c.grants.iter().map(grant).collect();
-            let lapsed: Vec<_> = c.lapsed.iter().map(|(to, g)| (to.clone(), g.number())).collect();
+            let invalidated: Vec<_> = c.invalidated.iter().map(|(to, g)| (to.clone(), g.number())).collect();
             // An action ends its state and the last attempt.
             let state = c.state.clone().filter(|_| now.action.is_none());
             let missed = c.missed.clone().filter(|_| now.action.is_none() && now.missed.is_some());
             let numbers = (c.action.as_ref().map(|a| a.job), c.token.as_ref().map(|t| t.number));
-            (numbers, state, c.failed, missed, grants, lapsed)
+            (numbers, state, c.failed, missed, grants, invalidated)
         };
         if facts(was) != facts(now) {
             return Err(format!("{id}: the record differs: {:?}, not {:?}", facts(was), facts(now)));

@@ -116,7 +116,7 @@ impl Engine {
                 | Item::Grant(_)
                 | Item::Recall(_)
                 | Item::Query(_)
-                | Item::Lapsed(_)
+                | Item::Invalidated(_)
                 | Item::Probe(_)
                 | Item::Refused(_) => {
                     if let Some(mail) = self.take_in(host, item, now) {
@@ -206,7 +206,7 @@ impl Engine {
             return Some(grant(0, request.granted?));
         };
         let request = object.request_of(asker)?;
-        let state = request.granted.filter(|_| request.number == number && !request.lapsed)?;
+        let state = request.granted.filter(|_| request.number == number && !request.invalidated)?;
         Some(grant(request.rev, state))
     }
 

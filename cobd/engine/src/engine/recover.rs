@@ -164,10 +164,10 @@ impl Engine {
 
     /// Grants that are out, and invalidated grants whose holders do not know it.
     fn restored_grants(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
-        let mut all = Vec::with_capacity(was.grants.len() + was.lapsed.len());
+        let mut all = Vec::with_capacity(was.grants.len() + was.invalidated.len());
         all.extend(was.grants.iter().map(|(asker, g)| Request::restored(&mut self.names, asker, &g.get(), now)));
         all.extend(
-            was.lapsed.iter().map(|(asker, g)| Request::restored(&mut self.names, asker, &g.get(), now).broken()),
+            was.invalidated.iter().map(|(asker, g)| Request::restored(&mut self.names, asker, &g.get(), now).broken()),
         );
         all
     }

@@ -144,21 +144,23 @@ impl Engine {
 
     /// Invalidated grants: unreleased grants of this host, and lost grants to this host without a replacement.
     #[must_use]
-    pub fn lapses(&self) -> Vec<InvalidGrant> {
-        let lapse = |of: CobRef, held_by: CobRef, since: Time, cause| {
+    pub fn invalid_grants(&self) -> Vec<InvalidGrant> {
+        let invalid_grant = |of: CobRef, held_by: CobRef, since: Time, cause| {
             let (of, held_by) = (self.names.cob_id(of).clone(), self.names.cob_id(held_by).clone());
             InvalidGrant { of, held_by, since_ns: since.0, cause }
         };
         let own = |of: CobRef, r: &Request| match (r.broken, r.granted) {
-            (Some(_), _) => Some(lapse(of, r.asker, r.since, InvalidGrantCause::Guard)),
-            (None, Some(_)) if r.lapsed => Some(lapse(of, r.asker, r.since, InvalidGrantCause::Drift)),
+            (Some(_), _) => Some(invalid_grant(of, r.asker, r.since, InvalidGrantCause::Guard)),
+            (None, Some(_)) if r.invalidated => Some(invalid_grant(of, r.asker, r.since, InvalidGrantCause::Drift)),
             (None, Some(_) | None) => None,
         };
         let mut all: Vec<InvalidGrant> = self.absent.grants().filter_map(|(of, r)| own(of, r)).collect();
         for o in self.objects.active() {
             all.extend(o.requests().iter().filter_map(|r| own(o.me, r)));
             all.extend(
-                o.locks().iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed()?, InvalidGrantCause::Told))),
+                o.locks()
+                    .iter()
+                    .filter_map(|l| Some(invalid_grant(l.asked, o.me, l.invalidated()?, InvalidGrantCause::Told))),
             );
         }
         // Within a host both sides know of it: the grantor's entry has the cause.

@@ -115,7 +115,7 @@ impl Engine {
                 let states = r.set.iter().all(|state| self.names.find_state(state).is_some());
                 states && cob(&r.asker) && cob(&r.asked) && cob(&r.origin)
             }
-            Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => {
+            Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Invalidated(a) => {
                 cob(&a.asker) && cob(&a.asked)
             }
             Item::Grant(g) => cob(&g.asker) && cob(&g.asked) && self.names.find_state(&g.state).is_some(),

@@ -37,7 +37,7 @@ impl Engine {
             Msg::Query(n) => Item::Query(self.about(to, from, *n)),
             Msg::Released(n) => Item::Released(self.about(to, from, *n)),
             Msg::Recall(n) => Item::Recall(self.about(to, from, *n)),
-            Msg::Lapsed(n) => Item::Lapsed(self.about(to, from, *n)),
+            Msg::Invalidated(n) => Item::Invalidated(self.about(to, from, *n)),
             Msg::Grant(granted) => Item::Grant(Grant {
                 asker: id(to),
                 asked: id(from),
@@ -82,7 +82,7 @@ impl Engine {
             Item::Released(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Released(a.number)),
             Item::Recall(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Recall(a.number)),
             Item::Query(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Query(a.number)),
-            Item::Lapsed(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Lapsed(a.number)),
+            Item::Invalidated(a) => (self.pair(host, &a.asked, &a.asker)?, Msg::Invalidated(a.number)),
             Item::Grant(g) => {
                 let pair = self.pair(host, &g.asked, &g.asker)?;
                 if g.values.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_VALUES {

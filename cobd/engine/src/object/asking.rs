@@ -36,11 +36,11 @@ impl Object {
     }
 
     /// The grant is invalidated: like a recall, and the work that ran under it is checked.
-    pub(crate) fn on_lapsed(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
+    pub(crate) fn on_invalidated(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         let Some(at) = self.current(cx, asked, number) else { return };
         let lock = &mut self.locks[at];
-        if lock.held.is_some() && lock.lapsed().is_none() {
-            lock.objections.get_or_insert_default().lapsed = Some(cx.now);
+        if lock.held.is_some() && lock.invalidated().is_none() {
+            lock.objections.get_or_insert_default().invalidated = Some(cx.now);
             cx.note(self.me, Note::Broken { of: cx.names.cob_id(asked).clone() });
         }
         self.lose(at);

@@ -387,8 +387,8 @@ impl Object {
 
     fn ask_again(&mut self, cx: &mut Cx<'_>, at: usize, need: &Need) {
         let Lock { since, .. } = self.locks[at];
-        let lapsed = self.locks[at].lapsed();
-        let objections = lapsed.map(|_| Box::new(Objections { refused: None, lapsed }));
+        let invalidated = self.locks[at].invalidated();
+        let objections = invalidated.map(|_| Box::new(Objections { refused: None, invalidated }));
         let fresh = self.new_lock(cx, need);
         self.locks[at] = Lock { since, objections, ..fresh };
         self.send_request(cx, at);
@@ -452,7 +452,7 @@ impl Object {
     /// Rule 6.
     fn grant_all(&mut self, cx: &mut Cx<'_>, state: StateIx) {
         let id = self.spec.kind.id(state);
-        let waiting = |r: &Request| r.granted.is_none() && !r.lapsed && r.set.contains(&id);
+        let waiting = |r: &Request| r.granted.is_none() && !r.invalidated && r.set.contains(&id);
         let same_content = |r: &Request| r.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
         let asks = |r: &Request| waiting(r) && self.serves(r) && same_content(r);
         let mut chosen: Vec<usize> = (0..self.requests.len()).filter(|i| asks(&self.requests[*i])).collect();
@@ -486,7 +486,7 @@ impl Object {
         for i in 0..self.requests.len() {
             let request = &self.requests[i];
             let same_content = request.fingerprint.is_none_or(|f| f == self.spec.fingerprint);
-            if request.granted.is_none() && !request.lapsed && same_content && self.counts_as_removed(request) {
+            if request.granted.is_none() && !request.invalidated && same_content && self.counts_as_removed(request) {
                 self.grant(cx, i, off, Vec::new());
             }
         }

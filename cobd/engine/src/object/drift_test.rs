@@ -1,4 +1,4 @@
-//! Drift under a grant (`lapsed`), failed actions, and waits for a check.
+//! Drift under a grant (`invalidated`), failed actions, and waits for a check.
 
 use cob_types::CobId;
 
@@ -41,7 +41,7 @@ fn the_promised_state_found_again_is_no_drift() {
 }
 
 #[test]
-fn a_lapsed_lock_is_given_back() {
+fn an_invalidated_lock_is_released() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(
@@ -55,7 +55,7 @@ fn a_lapsed_lock_is_given_back() {
 }
 
 #[test]
-fn what_ran_under_a_lapsed_lock_is_checked() {
+fn an_action_under_an_invalidated_lock_is_checked() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(b.hears("lapsed h/c of d/d #1.2"), ["note: h/c hears that the promise of d/d is broken"]);

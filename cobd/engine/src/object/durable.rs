@@ -164,7 +164,7 @@ impl Object {
             (names.cob_id(r.asker).clone(), GrantRecord::of(&grant))
         };
         let granted = self.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
-        let lapsed = self.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));
+        let invalidated = self.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));
         let missed = self.last.as_ref().filter(|_| self.troubles.failures > 0).map(|last| {
             let name = |s| names.state_name(self.spec.kind.id(s)).clone();
             let error = self.troubles.error.as_deref().unwrap_or_default().to_owned();
@@ -182,7 +182,7 @@ impl Object {
             action: action.map(Box::new),
             token: self.token_out.clone(),
             grants: granted.collect(),
-            lapsed: lapsed.collect(),
+            invalidated: invalidated.collect(),
             since: self.since,
             unclear: if state.is_some() { self.troubles.check_failures } else { 0 },
             missed,

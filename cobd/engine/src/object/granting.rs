@@ -70,12 +70,12 @@ impl Object {
         let request = &self.requests[at];
         let (asker, number) = (request.asker, request.number);
         if request.broken.is_some() {
-            cx.post(self.me, asker, Msg::Lapsed(number));
+            cx.post(self.me, asker, Msg::Invalidated(number));
         } else if let Some(state) = request.granted {
-            let (recalled, lapsed, rev) = (request.recalled, request.lapsed, request.rev);
+            let (recalled, invalidated, rev) = (request.recalled, request.invalidated, request.rev);
             cx.post(self.me, asker, Msg::Grant(Granted { number, rev, state, values: self.values.clone() }));
-            if lapsed {
-                cx.post(self.me, asker, Msg::Lapsed(number));
+            if invalidated {
+                cx.post(self.me, asker, Msg::Invalidated(number));
             } else if recalled {
                 cx.post(self.me, asker, Msg::Recall(number));
             }
@@ -178,8 +178,8 @@ impl Object {
             let (asker, number) = (request.asker, request.number);
             *self.requests[at] = Request { since: cx.now, ..request.as_ref().clone().broken() };
             let (cob, from) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(asker).clone());
-            cx.record(Body::Lapsed { cob, from, number });
-            cx.post(self.me, asker, Msg::Lapsed(number));
+            cx.record(Body::Invalidated { cob, from, number });
+            cx.post(self.me, asker, Msg::Invalidated(number));
             self.changed();
         }
     }
@@ -189,16 +189,16 @@ impl Object {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {
             let request = &mut self.requests[i];
-            if request.granted.is_none_or(|g| g == state) || request.lapsed {
+            if request.granted.is_none_or(|g| g == state) || request.invalidated {
                 continue;
             }
-            request.lapsed = true;
+            request.invalidated = true;
             request.recalled = true;
             request.since = cx.now;
             let (asker, number) = (request.asker, request.number);
-            cx.post(self.me, asker, Msg::Lapsed(number));
+            cx.post(self.me, asker, Msg::Invalidated(number));
             let from = cx.names.cob_id(asker).clone();
-            cx.note(self.me, Note::Lapsed { from });
+            cx.note(self.me, Note::Invalidated { from });
         }
     }
 

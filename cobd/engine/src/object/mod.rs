@@ -186,7 +186,7 @@ pub(crate) struct Request {
     pub(crate) granted: Option<StateId>,
     pub(crate) recalled: bool,
     /// The grant is invalidated, and the holder has been informed.
-    pub(crate) lapsed: bool,
+    pub(crate) invalidated: bool,
     /// The state of an invalidated grant that is no longer waited for: its holder is out of reach.
     pub(crate) broken: Option<StateId>,
     /// Restored from records: is it still needed?
@@ -214,7 +214,7 @@ impl Request {
             failed,
             granted: None,
             recalled: false,
-            lapsed: false,
+            invalidated: false,
             broken: None,
             restored: false,
             refused: false,
@@ -246,7 +246,7 @@ impl Request {
     /// The request with its grant invalidated: the holder is informed until it has released the grant.
     pub(crate) fn broken(mut self) -> Self {
         self.broken = self.granted.take();
-        self.lapsed = true;
+        self.invalidated = true;
         self.recalled = true;
         self.restored = false;
         self
@@ -306,7 +306,7 @@ pub(crate) struct Lock {
 pub(crate) struct Objections {
     pub(crate) refused: Option<Refusal>,
     /// The time since which the previous grant is known to be invalidated.
-    pub(crate) lapsed: Option<Time>,
+    pub(crate) invalidated: Option<Time>,
 }
 
 impl Lock {
@@ -321,8 +321,8 @@ impl Lock {
     }
 
     /// The time since which the previous grant is known to be invalidated; `None` as soon as there is a new grant.
-    pub(crate) fn lapsed(&self) -> Option<Time> {
-        self.objections.as_ref()?.lapsed
+    pub(crate) fn invalidated(&self) -> Option<Time> {
+        self.objections.as_ref()?.invalidated
     }
 
     /// Valid for a start or a grant.

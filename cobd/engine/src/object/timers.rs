@@ -101,8 +101,8 @@ pub(crate) fn has_waited_since(since: Time, now: Time) -> bool {
 /// The message to repeat to an asker.
 fn repeat_to_asker(request: &Request, kept_away: bool, now: Time) -> Option<Msg> {
     let number: Number = request.number;
-    if request.lapsed {
-        Some(Msg::Lapsed(number))
+    if request.invalidated {
+        Some(Msg::Invalidated(number))
     } else if request.recalled {
         Some(Msg::Recall(number))
     } else if request.restored || ((request.granted.is_none() || kept_away) && request.has_waited(now)) {

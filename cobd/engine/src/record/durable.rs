@@ -119,7 +119,8 @@ pub struct DurableCob {
     pub token: Option<Box<LockRecord>>,
     /// Grants invalidated while their holders were out of reach, by dependent: the holders do not know it yet.
     #[serde(default, skip_serializing_if = "Grants::is_empty")]
-    pub lapsed: Grants,
+    #[serde(rename = "lapsed")]
+    pub invalidated: Grants,
     /// Consecutive checks that could not determine the state, since it was known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,
@@ -190,9 +191,10 @@ impl Durable {
             }
             Body::Removed { cob, state, kept_from } => {
                 // Its grants stay valid after the departure.
-                let DurableCob { grants, lapsed, .. } = *self.cobs.remove(cob).unwrap_or_default();
-                if !grants.is_empty() || !lapsed.is_empty() {
-                    self.cobs.insert(cob.clone(), Box::new(DurableCob { grants, lapsed, ..DurableCob::default() }));
+                let DurableCob { grants, invalidated, .. } = *self.cobs.remove(cob).unwrap_or_default();
+                if !grants.is_empty() || !invalidated.is_empty() {
+                    self.cobs
+                        .insert(cob.clone(), Box::new(DurableCob { grants, invalidated, ..DurableCob::default() }));
                 }
                 self.gone.insert(cob.clone(), state.clone());
                 match kept_from {
@@ -202,7 +204,7 @@ impl Durable {
             }
             Body::Granted { cob, to, grant } => {
                 let c = self.cob(cob);
-                c.lapsed.remove(to);
+                c.invalidated.remove(to);
                 // An earlier grant is recorded again when its holder fails.
                 let before = c.grants.get(to).map(GrantRecord::get).filter(|g| g.number == grant.number);
                 let at = before.map_or(record.at, |g| g.at);
@@ -210,7 +212,7 @@ impl Durable {
             }
             Body::Returned { cob, from, number } => {
                 let c = self.cob(cob);
-                for promises in [&mut c.grants, &mut c.lapsed] {
+                for promises in [&mut c.grants, &mut c.invalidated] {
                     if promises.get(from).is_some_and(|g| g.number() <= *number) {
                         promises.remove(from);
                     }
@@ -219,10 +221,10 @@ impl Durable {
                     self.cobs.remove(cob);
                 }
             }
-            Body::Lapsed { cob, from, number } => {
+            Body::Invalidated { cob, from, number } => {
                 let c = self.cob(cob);
                 if let Some(grant) = c.grants.remove(from).filter(|g| g.number() == *number) {
-                    c.lapsed.insert(from.clone(), grant);
+                    c.invalidated.insert(from.clone(), grant);
                 }
             }
             Body::Begun { cob, begun } => {
@@ -330,7 +332,7 @@ impl Durable {
                 self.fenced.insert(host.clone(), *incarnation);
                 for c in self.cobs.values_mut() {
                     c.grants.retain(|asker| asker.host_str() != host.as_str());
-                    c.lapsed.retain(|asker| asker.host_str() != host.as_str());
+                    c.invalidated.retain(|asker| asker.host_str() != host.as_str());
                 }
             }
             Body::Ordered(OrderRecord::MarkDeparted(cob)) => _ = self.declared.insert(cob.clone()),

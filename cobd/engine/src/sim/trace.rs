@@ -15,7 +15,7 @@ pub fn describe(item: &Item) -> String {
             format!("request {} of {}@{} {} rev {}", r.asker, r.asked, set.join("|"), n(r.number), r.rev & 0xffff)
         }
         Item::Grant(g) => format!("grant {}@{} to {} {}", g.asked, g.state, g.asker, n(g.number)),
-        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => {
+        Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Invalidated(a) => {
             format!("{} {} of {} {}", item.name(), a.asker, a.asked, n(a.number))
         }
         Item::Refused(r) => format!("refused {} of {}: {}", r.about.asker, r.about.asked, r.reason),
@@ -49,7 +49,7 @@ pub(super) fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
             let because_of = because_of.as_ref().map(|c| format!(" because of {c}")).unwrap_or_default();
             Some(format!("flap: {cob} has left {state} {times} times{because_of}"))
         }
-        Note::Lapsed { from } => Some(format!("{cob} breaks its grant to {from}")),
+        Note::Invalidated { from } => Some(format!("{cob} breaks its grant to {from}")),
         // The message with the same content is in the trace.
         Note::Broken { .. } => None,
         Note::Requested { .. } | Note::Released { .. } | Note::Holds { .. } | Note::Recalled { .. } => None,

@@ -241,7 +241,7 @@ impl<'a> Form<'a> {
             Item::Released(a) => self.coded(4, a),
             Item::Recall(a) => self.coded(5, a),
             Item::Query(a) => self.coded(6, a),
-            Item::Lapsed(a) => self.coded(7, a),
+            Item::Invalidated(a) => self.coded(7, a),
             Item::Refused(r) => self.coded(8, &r.about),
             Item::Probe(p) => {
                 self.word(9);
@@ -379,8 +379,8 @@ fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob, now:
         form.word(action.generation.0);
         canonical_held(form, id, &action.locks);
     }
-    form.word((cob.grants.len() as u64) << 32 | cob.lapsed.len() as u64);
-    for (asker, kept) in cob.grants.iter().chain(cob.lapsed.iter()) {
+    form.word((cob.grants.len() as u64) << 32 | cob.invalidated.len() as u64);
+    for (asker, kept) in cob.grants.iter().chain(cob.invalidated.iter()) {
         let grant = kept.get();
         let pair = form.pair(asker, id);
         form.number(pair, grant.number);

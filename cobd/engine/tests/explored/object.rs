@@ -68,7 +68,7 @@ impl Canonical<'_> {
         form.some_state(r.granted.map(|s| self.names.state_name(s)));
         form.flags(&[
             r.recalled,
-            r.lapsed,
+            r.invalidated,
             r.restored,
             r.refused,
             r.beyond,

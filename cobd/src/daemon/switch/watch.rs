@@ -57,7 +57,7 @@ impl Daemon {
         self.hear_of_the_turn();
         self.look_into_dead_ends(now);
         self.look_at_guard(now);
-        self.let_lapse(now);
+        self.invalidate_overdue(now);
         self.follow_told(now);
         self.look_at_windows(now);
         if self.switch.tell_rest <= now {
@@ -242,7 +242,7 @@ impl Daemon {
 
     /// During a rollback that this host's guard began: recalled grants of unreachable hosts are invalidated. Otherwise
     /// this host could never leave a state that they *require*, and so never restore the network.
-    fn let_lapse(&mut self, now: Time) {
+    fn invalidate_overdue(&mut self, now: Time) {
         let returns = |c: &&Current| c.left.is_some() && c.stage == Stage::UnderWay && !c.peers.is_empty();
         let Some(current) = self.switch.state.current.as_ref().filter(returns) else {
             self.switch.cut_off = None;

@@ -124,15 +124,15 @@ impl Link {
     /// Sends a batch in the name of this host, or in its own, with an item about this change object.
     pub(crate) fn say(&mut self, name: Option<&HostName>, cob: Option<&CobId>) -> io::Result<()> {
         self.said += 1;
-        let lapsed = |cob: &CobId| {
+        let invalidated = |cob: &CobId| {
             let number = Number { start: self.life.start, counter: self.said };
-            Item::Lapsed(About { asker: cob.clone(), asked: cob.clone(), number })
+            Item::Invalidated(About { asker: cob.clone(), asked: cob.clone(), number })
         };
         let batch = Batch {
             from: name.unwrap_or(&self.from).clone(),
             incarnation: self.life,
             lamport: self.said,
-            items: cob.map(lapsed).into_iter().collect(),
+            items: cob.map(invalidated).into_iter().collect(),
             under_way: None,
         };
         let payload = batch.encode().map_err(io::Error::other)?;

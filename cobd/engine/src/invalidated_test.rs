@@ -83,7 +83,7 @@ fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
 }
 
 #[test]
-fn only_what_is_asked_back_lapses_and_only_of_these_hosts() {
+fn only_recalled_grants_of_unreachable_hosts_are_invalidated() {
     let mut b = on_the_way_back();
     b.meet("c");
     b.hears("request c/c of h/x@1 #1.8");
@@ -113,24 +113,24 @@ fn what_stays_promises_it_again_under_a_new_number_alone() {
 }
 
 /// The reported invalidated grants.
-fn lapses(b: &Bench) -> Vec<String> {
-    b.engine.lapses().iter().map(|l| format!("{} to {}: {:?}", l.of, l.held_by, l.cause)).collect()
+fn invalid_grants(b: &Bench) -> Vec<String> {
+    b.engine.invalid_grants().iter().map(|l| format!("{} to {}: {:?}", l.of, l.held_by, l.cause)).collect()
 }
 
 #[test]
-fn what_has_lapsed_is_shown_by_its_host_until_it_is_back() {
+fn a_host_shows_an_invalidated_grant_until_its_release() {
     let mut b = on_the_way_back();
-    assert_eq!(lapses(&b), [""; 0]);
+    assert_eq!(invalid_grants(&b), [""; 0]);
     b.event(invalidate_grants(&["a"]));
     let shown = ["h/net to a/a: Guard"];
-    assert_eq!(lapses(&b), shown);
+    assert_eq!(invalid_grants(&b), shown);
     b.ended("h/net", true);
-    assert_eq!(lapses(&b), shown, "it has left");
+    assert_eq!(invalid_grants(&b), shown, "it has left");
     b.returns();
-    assert_eq!(lapses(&b), shown, "after a return");
+    assert_eq!(invalid_grants(&b), shown, "after a return");
     b.meet("a");
     b.hears("request a/a of h/net@1 #1.9");
-    assert_eq!(lapses(&b), [""; 0]);
+    assert_eq!(invalid_grants(&b), [""; 0]);
 }
 
 #[test]
@@ -139,18 +139,18 @@ fn what_has_drifted_is_shown_until_it_is_back() {
     b.hears("request a/a of h/b@1 #1.7");
     b.event(Event::CheckWanted(cob_types::CobId::new("h/b").expect("an id")));
     b.found("h/b", "0");
-    assert_eq!(lapses(&b), ["h/b to a/a: Drift"]);
+    assert_eq!(invalid_grants(&b), ["h/b to a/a: Drift"]);
     b.hears("release a/a of h/b #1.7");
-    assert_eq!(lapses(&b), [""; 0]);
+    assert_eq!(invalid_grants(&b), [""; 0]);
 }
 
 #[test]
 fn what_is_broken_is_shown_by_the_holder_until_it_has_it_anew() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
-    assert_eq!(lapses(&b), [""; 0]);
+    assert_eq!(invalid_grants(&b), [""; 0]);
     b.hears("lapsed h/c of d/d #1.2");
-    assert_eq!(lapses(&b), ["d/d to h/c: Told"]);
+    assert_eq!(invalid_grants(&b), ["d/d to h/c: Told"]);
     b.hears("grant d/d@1 to h/c #1.4");
-    assert_eq!(lapses(&b), [""; 0]);
+    assert_eq!(invalid_grants(&b), [""; 0]);
 }
