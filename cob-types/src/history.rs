@@ -73,7 +73,7 @@ pub enum HistoryEvent<'e> {
     /// A generation was prepared.
     Prepare(Option<GenerationNumber>),
     /// A prepared generation was discarded.
-    CallOff(GenerationNumber),
+    Discard(GenerationNumber),
     /// The final goal of the next `go`; or a new policy for the present switch.
     Terms(Option<GenerationNumber>),
     /// A switch to this generation has started, perhaps as a step to the final goal.
@@ -154,7 +154,7 @@ impl HistoryEntry {
         match (self.event.as_str(), &self.cob) {
             ("daemon", None) => HistoryEvent::Daemon,
             ("prepare", None) => HistoryEvent::Prepare(generation()),
-            ("call-off", None) => generation().map_or(HistoryEvent::Other, HistoryEvent::CallOff),
+            ("call-off", None) => generation().map_or(HistoryEvent::Other, HistoryEvent::Discard),
             ("terms", None) => HistoryEvent::Terms(generation()),
             ("go", None) => HistoryEvent::Go(generation()),
             ("return", None) => HistoryEvent::Return(generation()),

@@ -151,7 +151,7 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             about(base, "cancel", *generation, format!("the switch to generation {generation}"))
         }
         OrderRecord::EndCancel => told(base, "unhold", "the cancelled switch has another target".to_owned()),
-        OrderRecord::CallOff(generation) => about(base, "call-off", *generation, format!("generation {generation}")),
+        OrderRecord::Discard(generation) => about(base, "call-off", *generation, format!("generation {generation}")),
         OrderRecord::Limit(at_most) => {
             let detail = at_most.map_or("none".to_owned(), |k| format!("{} at a time", count(k, "transition")));
             told(base, "limit", detail)
@@ -337,8 +337,8 @@ mod tests {
         );
         let cancel = Body::Ordered(OrderRecord::Cancel(GenerationNumber(8)));
         assert_eq!(ordered(cancel), told("cancel", "the switch to generation 8, by alice (operate)"));
-        let call_off = Body::Ordered(OrderRecord::CallOff(GenerationNumber(8)));
-        assert_eq!(ordered(call_off), told("call-off", "generation 8, by alice (operate)"));
+        let discard = Body::Ordered(OrderRecord::Discard(GenerationNumber(8)));
+        assert_eq!(ordered(discard), told("call-off", "generation 8, by alice (operate)"));
         let limit = Body::Ordered(OrderRecord::Limit(Some(2)));
         assert_eq!(ordered(limit), told("limit", "2 transitions at a time, by alice (operate)"));
         let (cob, path) = (CobId::new("n1/conf").expect("an id"), "/etc/x".to_owned());
@@ -387,7 +387,7 @@ mod tests {
             Body::Settled(eight),
             Body::Ordered(OrderRecord::Prepare(eight)),
             Body::Ordered(OrderRecord::Cancel(eight)),
-            Body::Ordered(OrderRecord::CallOff(eight)),
+            Body::Ordered(OrderRecord::Discard(eight)),
             Body::Ordered(OrderRecord::Only([].into())),
             Body::Ordered(OrderRecord::Only([host.clone()].into())),
             withdrawn(true, false, "ordered by bob"),

@@ -54,7 +54,7 @@ orders! {
     Switch "/v1/switch" Operate
     Rollback "/v1/rollback" Operate
     Cancel "/v1/cancel" Operate
-    CallOff "/v1/call-off" Operate
+    Discard "/v1/call-off" Operate
     Limit "/v1/limit" Operate
     Budget "/v1/budget" Operate
     Retry "/v1/retry" Operate
@@ -188,7 +188,7 @@ pub struct Cancel {
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CallOff {
+pub struct Discard {
     /// The generation.
     pub generation: GenerationNumber,
     /// The author of the order, for the history.

@@ -48,7 +48,7 @@ impl Course {
             return;
         }
         match (entry.happened(), open.as_mut()) {
-            (HistoryEvent::CallOff(to), _) => {
+            (HistoryEvent::Discard(to), _) => {
                 let ended_ns = Some(entry.ts_ns);
                 all.push(HostOutcome { ended_ns, ..begun(entry, to, Ended::CalledOff) });
             }

@@ -28,7 +28,7 @@ pub use looks::{
 pub use operations::{DrainArgs, Selection, StopArgs};
 pub use run::RunArgs;
 pub use words::{
-    AtMost, BudgetArgs, CallOffArgs, CancelArgs, FenceArgs, LimitArgs, MarkDepartedArgs, OnFailureArg, OutcomesArgs,
+    AtMost, BudgetArgs, CancelArgs, DiscardArgs, FenceArgs, LimitArgs, MarkDepartedArgs, OnFailureArg, OutcomesArgs,
     RetryArgs, RollbackArgs, SwitchArgs,
 };
 
@@ -227,8 +227,9 @@ pub enum Command {
     #[command(after_help = words::CANCEL)]
     Cancel(CancelArgs),
     /// Discard a prepared generation that was not started
-    #[command(after_help = words::CALL_OFF)]
-    CallOff(CallOffArgs),
+    #[command(after_help = words::DISCARD)]
+    #[command(alias = "call-off")]
+    Discard(DiscardArgs),
     /// Limit how many change objects of each host run transitions
     #[command(after_help = words::LIMIT)]
     Limit(LimitArgs),
@@ -240,7 +241,8 @@ pub enum Command {
     Fence(FenceArgs),
     /// Mark an unremovable change object as removed
     #[command(after_help = words::DECLARE_FINAL)]
-    DeclareFinal(MarkDepartedArgs),
+    #[command(alias = "declare-final")]
+    MarkDeparted(MarkDepartedArgs),
     /// Show past switches: operator, times, result on each host
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),

@@ -282,7 +282,8 @@ pub enum OrderRecord {
     /// The switch to this generation was cancelled.
     Cancel(GenerationNumber),
     /// A prepared generation is discarded: no effect here.
-    CallOff(GenerationNumber),
+    #[serde(rename = "CallOff")]
+    Discard(GenerationNumber),
     /// The most parallel transitions; `None`: no limit.
     Limit(Option<u32>),
     /// The switch just ordered is only for these hosts, and is not to be announced to others; empty: for all hosts.

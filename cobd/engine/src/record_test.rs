@@ -70,7 +70,7 @@ fn one_of_each() -> Vec<Body> {
         OrderRecord::Prepare(GenerationNumber(1)),
         OrderRecord::MarkDeparted(cob()),
         OrderRecord::Cancel(GenerationNumber(1)),
-        OrderRecord::CallOff(GenerationNumber(1)),
+        OrderRecord::Discard(GenerationNumber(1)),
         OrderRecord::Limit(Some(2)),
         OrderRecord::Only(vec![HostName::new("n1").expect("a name")]),
     ];
@@ -199,7 +199,7 @@ fn place(body: &Body) -> usize {
             OrderRecord::Prepare(_) => 15,
             OrderRecord::MarkDeparted(_) => 16,
             OrderRecord::Cancel(_) => 17,
-            OrderRecord::CallOff(_) => 18,
+            OrderRecord::Discard(_) => 18,
             OrderRecord::Limit(_) => 19,
             OrderRecord::Only(_) => 20,
             OrderRecord::LimitBudget(..) => 45,

@@ -82,7 +82,7 @@ impl Files {
         // A larger file would not be read again.
         if choices.values().map(size).sum::<usize>() > MAX_TEXTS {
             return Err(FilesError::NotThere(format!(
-                "the decided texts for {cob} would exceed {} MiB: call off the generation that they were for",
+                "the decided texts for {cob} would exceed {} MiB: discard that prepared generation",
                 MAX_TEXTS >> 20
             )));
         }

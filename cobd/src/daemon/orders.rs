@@ -170,7 +170,7 @@ impl Daemon {
             }
             Command::Switch(order) => self.switch(order, Asked { who, reply }),
             Command::Cancel(order) => self.cancel(&order, &who, reply),
-            Command::CallOff(order) => self.call_off(order.generation, who, reply),
+            Command::Discard(order) => self.discard(order.generation, who, reply),
             Command::Limit(order) => self.limit(order, &who, reply),
             Command::Budget(order) => self.budget(order, &who, reply),
             Command::Rollback(order) => self.rollback(&order, Asked { who, reply }),
@@ -180,7 +180,7 @@ impl Daemon {
             Command::Reboot(_) => self.reboot(&who, reply),
             Command::Pause(_) => self.pause(true, &who, reply),
             Command::Resume(_) => self.pause(false, &who, reply),
-            Command::MarkDeparted(order) => self.declare_final(&order, &who, reply),
+            Command::MarkDeparted(order) => self.mark_departed(&order, &who, reply),
             Command::Fence(order) => self.fence(order.host, &who, reply),
         }
     }
@@ -359,10 +359,10 @@ impl Daemon {
         if let Aim::Go(Start::Told) = aim {
             self.switch.told_was_fetched();
         }
-        let called_off = self.fetches.is_void(generation, fetch);
-        if called_off && !matches!(aim, Aim::Go(Start::Return { .. } | Start::Onward)) {
+        let discarded = self.fetches.is_void(generation, fetch);
+        if discarded && !matches!(aim, Aim::Go(Start::Return { .. } | Start::Onward)) {
             self.switch.window_start_void(circumstances.waited);
-            return self.was_called_off(generation, result.is_ok(), asked);
+            return self.was_discarded(generation, result.is_ok(), asked);
         }
         let (route, start) = match (result, aim) {
             (Ok(route), Aim::Go(start)) => (route, start),
@@ -591,7 +591,7 @@ pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with t
 
 /// The hint for different content under a known number.
 const ANOTHER: &str = "publish again: `cobgen generate MODEL --depot DIR` takes a number above all that hosts know, or say \
-    `--above N`. see docs/how-to/restore-a-depot.md; `cobctl call-off N` discards a prepared generation";
+    `--above N`. see docs/how-to/restore-a-depot.md; `cobctl discard N` discards a prepared generation";
 
 /// The hint if a prepared generation cannot be inspected.
 const NOT_AHEAD: &str = "`cobctl switch N --prepare` fetches a generation to its hosts without a change";

@@ -1,4 +1,4 @@
-//! Orders about a present or future switch: cancel, discard (`call_off`), limit, and the circumstances of an order to switch.
+//! Orders about a present or future switch: cancel, discard (`discard`), limit, and the circumstances of an order to switch.
 //!
 //! ```text
 //!   prepare --- discard: forgotten without a trace
@@ -70,12 +70,12 @@ impl Fetches {
     }
 
     /// Discards the running fetches of these generations. Returns whether there are any.
-    fn call_off(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
-        let called_off: Vec<_> = self.under_way.values().copied().filter(|g| which(*g)).collect();
-        for generation in &called_off {
+    fn discard(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
+        let discarded: Vec<_> = self.under_way.values().copied().filter(|g| which(*g)).collect();
+        for generation in &discarded {
             self.void.insert(*generation, self.last);
         }
-        !called_off.is_empty()
+        !discarded.is_empty()
     }
 }
 
@@ -89,7 +89,7 @@ impl Daemon {
 
     /// Marks change objects as departed that this host awaits before it activates: a single change object, or all of a
     /// host.
-    pub(super) fn declare_final(&mut self, order: &order::MarkDeparted, who: &str, reply: Reply) {
+    pub(super) fn mark_departed(&mut self, order: &order::MarkDeparted, who: &str, reply: Reply) {
         let next = self.engine.pending_generation();
         let order::MarkDeparted { cob, host, .. } = order;
         let is_meant = |one: &CobId| {
@@ -126,7 +126,7 @@ impl Daemon {
         let here = wanted.filter(|w| *w == self.engine.generation() && self.present.active().is_some());
         let Some(generation) = self.switching().or(here) else {
             let is_meant = |g| wanted.is_none_or(|w| w == g);
-            let fetching = self.fetches.call_off(is_meant) | self.switch.forget_told(is_meant);
+            let fetching = self.fetches.discard(is_meant) | self.switch.forget_told(is_meant);
             let detail = if fetching { "the switch had not started yet: called off" } else { "no switch is under way" };
             self.done(reply, fetching, detail.to_owned());
             return;
@@ -139,7 +139,7 @@ impl Daemon {
             return;
         }
         // A fetch for a newer generation was ordered before this order.
-        self.fetches.call_off(|g| g > generation);
+        self.fetches.discard(|g| g > generation);
         let again = self.engine.cancelled() == Some(generation);
         let ended = self.switching().is_none() && !again;
         let policy = on_failure.unwrap_or_else(|| self.on_failure(generation));
@@ -193,7 +193,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn call_off(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
+    pub(super) fn discard(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
         if let Some(goal) = self.switching().filter(|goal| *goal == generation || self.here() == generation) {
             let what = format!("the switch has started already: this host is being switched to generation {goal}");
             let hint = "`cobctl cancel` stops it where it is; to go back, switch to the generation before";
@@ -206,7 +206,7 @@ impl Daemon {
             return;
         }
         let waited = self.drop_waiting(|waits| waits == generation, Some(&who)).is_some();
-        let fetching = self.fetches.call_off(|g| g == generation) || waited;
+        let fetching = self.fetches.discard(|g| g == generation) || waited;
         let is_here = self.generations.kept().contains(&generation);
         // A generation that was active here is kept as a rollback target, and is not discarded.
         let forgotten = match self.never_gone_to().contains(&generation).then(|| self.generations.forget(generation)) {
@@ -223,7 +223,7 @@ impl Daemon {
         self.forget_looks_at(generation);
         let changed = fetching || forgotten;
         if changed {
-            self.note_order(OrderRecord::CallOff(generation), Some(who));
+            self.note_order(OrderRecord::Discard(generation), Some(who));
         }
         let detail = match (forgotten, fetching) {
             (_, true) => "its fetch was cancelled",
@@ -343,7 +343,7 @@ impl Daemon {
     }
 
     /// A fetch of a discarded generation has ended: its result is deleted.
-    pub(super) fn was_called_off(&mut self, generation: GenerationNumber, kept: bool, asked: Option<Asked>) {
+    pub(super) fn was_discarded(&mut self, generation: GenerationNumber, kept: bool, asked: Option<Asked>) {
         info!(%generation, "called off while it was fetched");
         self.switch.forget_told(|told| told == generation);
         if kept

@@ -163,7 +163,7 @@ pub enum Command {
     Prepare(order::Prepare),
     Switch(order::Switch),
     Cancel(order::Cancel),
-    CallOff(order::CallOff),
+    Discard(order::Discard),
     Limit(order::Limit),
     Budget(order::Budget),
     Rollback(order::Rollback),
@@ -225,7 +225,7 @@ impl fmt::Display for Command {
                 of(f, "cancel", order.generation)?;
                 policy(f, order.on_failure)
             }
-            Self::CallOff(order) => write!(f, "call-off {}", order.generation),
+            Self::Discard(order) => write!(f, "call-off {}", order.generation),
             Self::Limit(order) => {
                 match order.at_most {
                     Some(at_most) => write!(f, "limit {at_most}")?,

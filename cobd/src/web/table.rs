@@ -126,7 +126,7 @@ pub(super) fn table() -> Vec<Route> {
         order(Command::Fence),
         order(Command::MarkDeparted),
         order(Command::Cancel),
-        order(Command::CallOff),
+        order(Command::Discard),
         order(Command::Limit),
         order(Command::Budget),
     ]

@@ -118,7 +118,7 @@ pub(super) fn fake() -> Fake {
                         | Command::Reboot(_)
                         | Command::Resume(_)
                         | Command::Cancel(_)
-                        | Command::CallOff(_)
+                        | Command::Discard(_)
                         | Command::Limit(_)
                         | Command::Budget(_)
                         | Command::MarkDeparted(_)

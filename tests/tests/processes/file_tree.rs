@@ -338,12 +338,12 @@ fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
     cluster.kill("n1");
     cluster.start("n1");
     cluster.wait_answers("n1");
-    assert_eq!(ctl(&cluster, &["call-off", &second], None).0, 0);
+    assert_eq!(ctl(&cluster, &["discard", &second], None).0, 0);
     assert_eq!(prepare(&cluster, &second).0, 1, "nothing is decided any more");
     // And after another generation was checked.
     decide(&cluster);
     assert_eq!(prepare(&cluster, &third).0, 1);
-    assert_eq!(ctl(&cluster, &["call-off", &second], None).0, 0);
+    assert_eq!(ctl(&cluster, &["discard", &second], None).0, 0);
     assert_eq!(prepare(&cluster, &second).0, 1, "nothing is decided any more");
     fs::write(&path, "port 1\n").expect("edited");
     assert_eq!(prepare(&cluster, &second).0, 0);
@@ -395,7 +395,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
     assert_eq!((status.generation, status.switching_to), (Some(second), None));
     assert_eq!(ctl(&cluster, &["resolve", "n1/files", "--generation", &to, "--ours"], None).0, 0);
     // After a discard it must be decided again.
-    let (code, told) = ctl(&cluster, &["call-off", &to], None);
+    let (code, told) = ctl(&cluster, &["discard", &to], None);
     assert!(code == 0 && told.contains("the prepared generation is discarded"), "{code} {told}");
     assert_eq!(cluster.status("n1").expect("it answers").prepared, []);
     assert_eq!(ctl(&cluster, &["rollback", "--wait", "20s"], None).0, 1);

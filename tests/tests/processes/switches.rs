@@ -244,11 +244,11 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
     assert!(said.contains("n1/old down failed after 1 attempt to move from up to down"), "{said}");
     let (code, said) = ctl(&cluster, &["explain", "n2/dep"]);
     assert!(code == 0 && said.contains("waits for n2 to switch to generation 2, for which n1/old must"), "{said}");
-    let (code, said) = ctl(&cluster, &["declare-final", "n2/dep", "--yes"]);
+    let (code, said) = ctl(&cluster, &["mark-departed", "n2/dep", "--yes"]);
     assert!(code == 1 && said.contains("no reachable host waits for n2/dep"), "{said}");
-    let (code, said) = ctl(&cluster, &["declare-final", "n1/old"]);
+    let (code, said) = ctl(&cluster, &["mark-departed", "n1/old"]);
     assert!(code == 2 && said.contains("no terminal to confirm it"), "{said}");
-    let (code, said) = ctl(&cluster, &["declare-final", "n1/old", "--yes"]);
+    let (code, said) = ctl(&cluster, &["mark-departed", "n1/old", "--yes"]);
     assert!(
         code == 0 && said.contains("n1: counts as departed (the switch to generation 2 goes on without it)"),
         "{said}"
@@ -269,7 +269,7 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
 
 #[test]
 fn who_waits_for_a_lost_host_goes_on_when_what_it_has_is_declared_final_or_it_is_fenced() {
-    for order in [["declare-final", "n1/old", "--yes"], ["declare-final", "n1", "--yes"], ["fence", "n1", "--yes"]] {
+    for order in [["mark-departed", "n1/old", "--yes"], ["mark-departed", "n1", "--yes"], ["fence", "n1", "--yes"]] {
         a_lost_host(&order);
     }
 }
@@ -281,7 +281,7 @@ fn a_lost_host(order: &[&str]) {
     let waits = || cluster.status("n2").is_some_and(|s| !s.switch_waits.is_empty());
     cluster.until(PATIENCE, waits, "n2 waits");
     let (code, said) = ctl(&cluster, &["explain", "n2"]);
-    assert!(code == 3 && said.contains("cobctl declare-final n1/old") && said.contains("cobctl fence n1"), "{said}");
+    assert!(code == 3 && said.contains("cobctl mark-departed n1/old") && said.contains("cobctl fence n1"), "{said}");
     let (code, said) = ctl(&cluster, order);
     assert_eq!(code, 0, "{order:?}: {said}");
     cluster.until(PATIENCE, || cluster.status("n2").is_some_and(|s| s.generation == Some(two)), "n2 goes on");

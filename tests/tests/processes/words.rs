@@ -170,7 +170,7 @@ fn a_cancelled_switch_goes_back_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_generation_that_is_called_off_leaves_no_trace_and_a_limit_is_kept() {
+fn a_discarded_generation_leaves_no_trace_and_a_limit_is_kept() {
     let (mut cluster, before, after) = with_slow(cluster(&["n1", "n2"]));
     order(&cluster, "n1", "prepare", "{\"generation\":2}");
     assert_eq!(cluster.status("n1").expect("answers").prepared, [after]);

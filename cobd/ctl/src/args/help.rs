@@ -14,10 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "run", "pause", "resume", "retry"]),
-    (
-        "Decide conflicts and exceptions",
-        &["resolve", "cancel", "call-off", "limit", "budget", "fence", "declare-final"],
-    ),
+    ("Decide conflicts and exceptions", &["resolve", "cancel", "discard", "limit", "budget", "fence", "mark-departed"]),
     ("Keep the installation", &["bootstrap", "upgrade", "trust", "facts", "durations"]),
     ("Develop", &["demo", "test-kind", "completions", "man"]),
 ];

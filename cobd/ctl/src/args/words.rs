@@ -60,9 +60,9 @@ as `switch: on_failure` of the model says. Hosts that can't be reached continue 
 Exit status: 0 all hosts answered; 1 a host refused; 3 a host could not be reached. \
 With --json: {\"hosts\": [{\"name\", \"reachable\", \"changed\", \"detail\"} or {\"name\", \"reachable\", \"error\", \"hint\"}]}.";
 
-pub(super) const CALL_OFF: &str = "\
+pub(super) const DISCARD: &str = "\
 Example:
-  cobctl call-off 8
+  cobctl discard 8
 
 A host refuses if its switch has started: use `cobctl cancel` then. A host that follows the depot prepares the generation \
 again. Exit status and --json: as for `cobctl cancel`.";
@@ -94,8 +94,8 @@ Exit status: 0 done; 1 the host refused; 3 the host could not be reached. With -
 
 pub(super) const DECLARE_FINAL: &str = "\
 Examples:
-  cobctl declare-final n4/old    one change object
-  cobctl declare-final n4        all departing change objects of a host that other hosts wait for
+  cobctl mark-departed n4/old    one change object
+  cobctl mark-departed n4        all departing change objects of a host that other hosts wait for
 
 For a change object that cannot depart: its dependencies have failed, or its host is off for good. The hosts that wait for \
 it (`cobctl explain HOST`) continue as if it had departed, regardless of its state, and record the operator; its own host, \
@@ -231,9 +231,9 @@ impl From<OnFailureArg> for cob_types::switch::OnFailure {
     }
 }
 
-/// Arguments of `call-off`.
+/// Arguments of `discard`.
 #[derive(Debug, ClapArgs)]
-pub struct CallOffArgs {
+pub struct DiscardArgs {
     /// The generation
     #[arg(value_name = "N", value_parser = generation, allow_negative_numbers = true)]
     pub generation: GenerationName,
@@ -293,7 +293,7 @@ pub struct OutcomesArgs {
     pub record: bool,
 }
 
-/// Arguments of `declare-final`.
+/// Arguments of `mark-departed`.
 #[derive(Debug, ClapArgs)]
 pub struct MarkDepartedArgs {
     /// The departing change object; or a host, for all its change objects that other hosts wait for

@@ -1,4 +1,4 @@
-//! `cobctl cancel`, `call-off`, `limit`: orders about a pending or prepared switch.
+//! `cobctl cancel`, `discard`, `limit`: orders about a pending or prepared switch.
 //!
 //! Each order goes to every daemon, which answers with its change once that is durable. A repeated order has no effect.
 
@@ -9,7 +9,7 @@ use cob_types::{CobId, GenerationNumber, HostName};
 
 use super::orders::{patiently, to_all, to_everybody};
 use super::{Context, leaving};
-use crate::args::{AtMost, BudgetArgs, CallOffArgs, CancelArgs, LimitArgs};
+use crate::args::{AtMost, BudgetArgs, CancelArgs, DiscardArgs, LimitArgs};
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
@@ -43,8 +43,8 @@ fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
     cluster.hosts.iter().filter(|h| h.reachable).filter_map(of).max()
 }
 
-pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> CommandResult {
-    let order = order::CallOff { generation: context.generation(args.generation)?, who: None };
+pub(super) async fn discard(context: &Context, screen: &mut Screen, args: &DiscardArgs) -> CommandResult {
+    let order = order::Discard { generation: context.generation(args.generation)?, who: None };
     let words = ("discarded", "the generation was not prepared");
     to_all(context, screen, &context.targets.all, &order, words).await
 }

@@ -1,4 +1,4 @@
-//! `cobctl pause`, `resume`, `fence`, `declare-final`: an order to a single daemon, or to all.
+//! `cobctl pause`, `resume`, `fence`, `mark-departed`: an order to a single daemon, or to all.
 //!
 //! A daemon answers once the order is durable. A repeated order is harmless.
 
@@ -98,7 +98,7 @@ pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceAr
     to_all(context, screen, &others, &order, words).await
 }
 
-pub(super) async fn declare_final(context: &Context, screen: &mut Screen, args: &MarkDepartedArgs) -> CommandResult {
+pub(super) async fn mark_departed(context: &Context, screen: &mut Screen, args: &MarkDepartedArgs) -> CommandResult {
     let (what, named) = (&args.what, args.what.to_string());
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
     let is_meant = |wait: &&SwitchWait| what.covers(&wait.cob);
@@ -106,7 +106,7 @@ pub(super) async fn declare_final(context: &Context, screen: &mut Screen, args: 
         && cluster.hosts.iter().any(|h| h.reachable && h.name == *host)
     {
         return Err(Failure::refused(format!("{host} answers: name its change objects instead")).hint(format!(
-            "`cobctl explain {host}` shows the departing change objects; then `cobctl declare-final HOST/COB`"
+            "`cobctl explain {host}` shows the departing change objects; then `cobctl mark-departed HOST/COB`"
         )));
     }
     let waits = |name: &HostName| {

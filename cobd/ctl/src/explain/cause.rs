@@ -296,7 +296,7 @@ impl Cause {
     pub(super) fn leaves_unreachable(cob: &CobId, error: &str) -> Self {
         let host = cob.host_str();
         Self::unreachable(cob, error, false).hint(format!(
-            "bring {host} back; or, if it is certainly off, `cobctl fence {host}` (the whole host) or `cobctl declare-final {cob}` \
+            "bring {host} back; or, if it is certainly off, `cobctl fence {host}` (the whole host) or `cobctl mark-departed {cob}` \
              (this change object): the other hosts continue without it"
         ))
     }
@@ -306,7 +306,7 @@ impl Cause {
         let words =
             format!("has departed, but the daemon of {} is of an older version, which does not report it", host.name);
         Self::new(CauseKind::Older, words).hint(format!(
-            "upgrade cobd on {}, and the switch continues by itself; or `cobctl declare-final {cob}`, because it has departed",
+            "upgrade cobd on {}, and the switch continues by itself; or `cobctl mark-departed {cob}`, because it has departed",
             host.name
         ))
     }

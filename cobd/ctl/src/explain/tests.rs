@@ -104,7 +104,7 @@ fn what_keeps_a_host_from_going_on_is_explained() {
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to switch to generation 8, for which n1/old must have departed, which has not started to depart: n1 has generation 7 active and is not switching");
     all[0] = HostStatus { reachable: false, error: Some("Connection refused".to_owned()), ..all[0].clone() };
     let lost = of(&all, "n2/app");
-    assert!(lost.is_incomplete() && lost.first.hint.contains("cobctl declare-final n1/old"), "{}", lost.first.hint);
+    assert!(lost.is_incomplete() && lost.first.hint.contains("cobctl mark-departed n1/old"), "{}", lost.first.hint);
 }
 
 /// It is departing, and its host can't report whether it has departed.
@@ -117,7 +117,7 @@ fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
     let mut all = [before, switching(host("n2", 7, vec![settled("n2/app", "up")]), &["n1/old"])];
     let leaving = explain_leaving(&id("n1/old"), &see(&all));
     insta::assert_snapshot!(leaving.sentence(), @"n1/old has departed, but the daemon of n1 is of an older version, which does not report it");
-    insta::assert_snapshot!(leaving.first.hint, @"upgrade cobd on n1, and the switch continues by itself; or `cobctl declare-final n1/old`, because it has departed");
+    insta::assert_snapshot!(leaving.first.hint, @"upgrade cobd on n1, and the switch continues by itself; or `cobctl mark-departed n1/old`, because it has departed");
     assert_eq!(told(&all, "n2/app").0, CauseKind::Older);
     // While it departs, no report is needed.
     all[0].cobs.push(CobStatus { retiring: true, ..moving("n1/old", "up", "down") });

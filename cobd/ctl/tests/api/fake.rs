@@ -219,7 +219,7 @@ impl Inside {
                 done(changed)
             }
             Command::Cancel(_)
-            | Command::CallOff(_)
+            | Command::Discard(_)
             | Command::Limit(_)
             | Command::Budget(_)
             | Command::Retry(_)

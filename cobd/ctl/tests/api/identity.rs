@@ -46,7 +46,7 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
         let ran = cobctl(&["--depot", depot, "outcomes", named]).await;
         assert!(ran.err.contains(&format!("no switch to generation {number} is known")), "{ran:?}");
     }
-    let ran = cobctl(&["--depot", depot, "call-off", "-9"]).await;
+    let ran = cobctl(&["--depot", depot, "discard", "-9"]).await;
     assert!(ran.code == 2 && ran.err.contains("there is no generation -9: the depot has 2 generations"), "{ran:?}");
     let ran = cobctl(&["--depot", depot, "switch", "-1", "--prepare"]).await;
     assert_eq!((ran.code, switches(&n1)), (0, 0), "a look needs no such word: {ran:?}");

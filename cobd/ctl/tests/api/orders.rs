@@ -43,7 +43,7 @@ fn orders(daemon: &Daemon) -> Vec<Command> {
 
 const N6: GenerationNumber = GenerationNumber(6);
 const PREPARE: Command = Command::Prepare(order::Prepare { generation: N7, who: None, manifest: None });
-const CALL_OFF: Command = Command::CallOff(order::CallOff { generation: N7, who: None });
+const DISCARD: Command = Command::Discard(order::Discard { generation: N7, who: None });
 const SWITCH: order::Switch = order::Switch {
     generation: N7,
     who: None,
@@ -167,8 +167,8 @@ async fn a_host_that_refuses_calls_the_switch_off() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("n2 refuses: generation 7 is not wanted here") && ran.err.contains("hint: ask why"));
     assert!(ran.err.contains("the switch has not started, no host has changed"), "{}", ran.err);
-    let called_off = [PREPARE, CALL_OFF];
-    assert_eq!(orders(&n1), called_off, "no go anywhere, and what was prepared for it is forgotten");
+    let discarded = [PREPARE, DISCARD];
+    assert_eq!(orders(&n1), discarded, "no go anywhere, and what was prepared for it is forgotten");
     // A generation that was prepared before the order stays prepared after it.
     n1.look().status.prepared = vec![N7];
     cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
@@ -207,7 +207,7 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     let ran = cobctl(&[&args[..], &["--require-all"]].concat()).await;
     assert!(!ran.err.contains("the other hosts continue"), "nothing goes on: {ran:?}");
     assert!(ran.code == 3 && ran.err.contains("no host has changed: not all hosts could be reached"), "{ran:?}");
-    assert_eq!(orders(&n1), [PREPARE, CALL_OFF]);
+    assert_eq!(orders(&n1), [PREPARE, DISCARD]);
     n1.look().orders.clear();
     let ran = cobctl(&args).await;
     assert!(ran.code == 3 && ran.err.contains("not reachable: n2: no connection"), "{ran:?}");

@@ -270,7 +270,7 @@ async fn unknown_ids_are_errors_with_suggestions_in_every_command() {
         &["history", "n1/db/sever"],
         &["output", "n1/db/sever"],
         &["watch", "n1/db/sever"],
-        &["declare-final", "n1/db/sever", "--yes"],
+        &["mark-departed", "n1/db/sever", "--yes"],
     ] {
         let ran = cobctl(&[&["--host", &n1.address], words].concat()).await;
         assert!(ran.code != 0 && ran.err.contains("did you mean n1/db/server?"), "{words:?}: {ran:?}");

@@ -341,7 +341,7 @@ impl Durable {
             // There are no records of files.
             Body::Ordered(
                 OrderRecord::Prepare(_)
-                | OrderRecord::CallOff(_)
+                | OrderRecord::Discard(_)
                 | OrderRecord::Reboot
                 | OrderRecord::Run(_)
                 | OrderRecord::Resolve { .. }

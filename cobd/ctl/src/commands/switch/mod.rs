@@ -354,16 +354,16 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
     let some_there = due.len() < plan.hosts.len();
     let lacks_one = args.require_all && !absent.is_empty();
     let some_ready = ready.iter().any(|target| all_leave || due.contains(target));
-    let called_off = refused || lacks_one || !(some_there || some_ready);
+    let discarded = refused || lacks_one || !(some_there || some_ready);
     for (target, error) in &away {
-        let then = match (called_off, leaves(target)) {
+        let then = match (discarded, leaves(target)) {
             (true, _) => Then::CalledOff,
             (false, true) => Then::Leaves,
             (false, false) => Then::Follows,
         };
         report.absent(screen, target, then, error);
     }
-    if called_off {
+    if discarded {
         let had_it = |target: &Target| {
             let status = first.hosts.iter().find(|h| h.name == target.stand_in());
             status.is_some_and(|h| h.prepared.contains(&plan.generation))

@@ -551,7 +551,7 @@ impl Run<'_> {
         let generation = self.plan.generation;
         let why = format!(
             "interrupted: {} continue to generation {generation}, the other hosts have prepared it and keep their generations; \
-             `cobctl switch {generation}` continues with them, `cobctl call-off {generation}` discards the preparation",
+             `cobctl switch {generation}` continues with them, `cobctl discard {generation}` discards the preparation",
             list(set, 8)
         );
         Staged::Ended(why, Vec::new())
@@ -560,7 +560,7 @@ impl Run<'_> {
 
 /// Makes these hosts discard a prepared generation.
 pub(super) async fn forget(context: &Context, screen: &mut Screen, generation: GenerationNumber, targets: &[Target]) {
-    let order = order::CallOff { generation, who: None };
+    let order = order::Discard { generation, who: None };
     for (target, answer) in order_each(&context.client, targets, &order).await {
         // An older daemon does not know this order; its prepared generation is harmless.
         if let Err(error) = answer.map_err(|e| e.in_a_line()) {
