@@ -28,5 +28,6 @@ pub enum StatusOf {
     #[default]
     All,
     /// Change objects with a report. The others are idle in their desired states, and are only counted.
-    Restless,
+    #[serde(rename = "restless")]
+    Active,
 }

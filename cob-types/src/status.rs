@@ -136,7 +136,8 @@ pub struct HostStatus {
     pub says_final: bool,
     /// The number of further change objects in their desired state, without a report. Only if the query excluded them.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub at_rest: u64,
+    #[serde(rename = "at_rest")]
+    pub idle: u64,
     /// The number of further change objects that only wait for others, or for the end of their first check. Only if the
     /// query limited their list.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -312,7 +313,7 @@ impl HostStatus {
     /// The number of its change objects, listed or not.
     #[must_use]
     pub fn cob_count(&self) -> u64 {
-        self.at_rest.saturating_add(self.waiting).saturating_add(self.cobs.len() as u64)
+        self.idle.saturating_add(self.waiting).saturating_add(self.cobs.len() as u64)
     }
 
     /// The goal of the switch under way, over any number of steps: `switching_to` may be a step.
@@ -360,7 +361,7 @@ impl HostStatus {
             raised: BTreeMap::new(),
             invalid_grants: Vec::new(),
             says_final: false,
-            at_rest: 0,
+            idle: 0,
             waiting: 0,
             withdrawn: Vec::new(),
             alone: false,

@@ -417,7 +417,7 @@ impl Client {
     pub async fn watch(&self, at: &Endpoint, of: StatusOf) -> Result<Changes, AskError> {
         let path = match of {
             StatusOf::All => "/v1/events?status=all".to_owned(),
-            StatusOf::Restless => format!("/v1/events?status=restless&waiting={MOST_WAITING}"),
+            StatusOf::Active => format!("/v1/events?status=restless&waiting={MOST_WAITING}"),
         };
         self.events(at, request(at, Method::GET, &path, Bytes::new())?, self.timeout).await.map(Changes)
     }

@@ -54,16 +54,16 @@ pub struct Coupling {
 }
 
 impl Coupling {
-    /// The coupling between the active generation, if there is one, and the new generation. `at_rest` returns whether a
+    /// The coupling between the active generation, if there is one, and the new generation. `is_idle` returns whether a
     /// change object is idle in its preferred state under the active generation; others already move.
     #[must_use]
-    pub fn between(old: Option<&Generation>, new: &Generation, at_rest: &dyn Fn(&CobId) -> bool) -> Self {
+    pub fn between(old: Option<&Generation>, new: &Generation, is_idle: &dyn Fn(&CobId) -> bool) -> Self {
         let mut coupling = Self::default();
         let order = old.and_then(|o| new.manifest.switch_order(o.manifest.generation, new.manifest.generation));
         if let Some(order) = order {
             coupling.add_waits(order);
         }
-        let moves = MovingObjects::between(old, new, order, at_rest);
+        let moves = MovingObjects::between(old, new, order, is_idle);
         for id in moves.new.keys() {
             for need in
                 moves.needs_of_new(id).filter(|n| moves.new.contains_key(&n.cob) && moves.matters(&moves.new, id, n))

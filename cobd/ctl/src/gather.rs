@@ -85,7 +85,7 @@ pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatu
 pub async fn ask(client: &Client, target: &Target, of: StatusOf) -> Result<HostStatus, AskError> {
     let path = match of {
         StatusOf::All => "/v1/status".to_owned(),
-        StatusOf::Restless => format!("/v1/status?cobs=restless&waiting={MOST_WAITING}"),
+        StatusOf::Active => format!("/v1/status?cobs=restless&waiting={MOST_WAITING}"),
     };
     let began = clocks::now_ns();
     let mut status: HostStatus = client.get(&target.endpoint, &path).await?;

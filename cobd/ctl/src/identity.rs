@@ -96,7 +96,7 @@ impl OfDepot {
 /// # Errors
 /// [`Failure`] if the depot can't be read.
 pub async fn tell(client: &Client, targets: &Targets, asked: &[Target], screen: &mut Screen) -> Result<bool, Failure> {
-    let cluster = gather::cluster_of(client, asked, StatusOf::Restless).await;
+    let cluster = gather::cluster_of(client, asked, StatusOf::Active).await;
     let depot = OfDepot::of(targets, &cluster)?.unwrap_or_default();
     let others = others(cluster.hosts.iter(), &depot.contents);
     for line in &others {

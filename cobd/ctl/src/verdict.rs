@@ -189,8 +189,8 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
         let known = count(usize::try_from(known).unwrap_or(usize::MAX), "change object");
         return Some(format!("{name} reports {known}; its generation has {cobs}"));
     }
-    let restless = host.cobs.iter().find_map(|c| Some((c, does_not_stay(c)?)));
-    if let Some((cob, why)) = restless {
+    let unstable = host.cobs.iter().find_map(|c| Some((c, does_not_stay(c)?)));
+    if let Some((cob, why)) = unstable {
         return Some(format!("{name}: {} is {}, but not stable: {why}", cob.id, heading(cob)));
     }
     (!host.converged).then(|| format!("{name} has not finished"))
@@ -225,7 +225,7 @@ pub fn is_left_there(cob: &CobStatus) -> bool {
 /// If a host does not list all change objects that only wait for others, these do not count: the final cause of their
 /// wait is listed, unless it is a deadlock. A caller fetches the full list before it reports the result.
 #[must_use]
-pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
+pub fn needing_operator(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let switching = |h: &HostStatus| h.goal().is_some();
     let away =
         |h: &'_ HostStatus, c: &CobStatus| !is_converged(c) && !is_left_there(c) && (c.retiring || !switching(h));
@@ -418,9 +418,9 @@ mod tests {
         let lb = waiting("n3/lb", "down", "up", vec![lock("n2/app", "up")]);
         let other = moving("n3/other", "down", "up");
         let hosts = |more| vec![host("n1", 7, vec![db.clone()]), host("n2", 7, vec![app.clone()]), host("n3", 7, more)];
-        assert_eq!(hopeless(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
-        assert_eq!(hopeless(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
-        assert_eq!(hopeless(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
+        assert_eq!(needing_operator(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
+        assert_eq!(needing_operator(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
+        assert_eq!(needing_operator(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
         };
         let a = || failed("n1/a", "failed", "up");
         let z = || waiting("n1/z", "outdated", "up", token());
-        let of = |cobs: Vec<CobStatus>| hopeless(&cluster(vec![host("n1", 7, cobs)]));
+        let of = |cobs: Vec<CobStatus>| needing_operator(&cluster(vec![host("n1", 7, cobs)]));
         assert_eq!(of(vec![a(), z(), held_by(&["n1/a"])]), Some(vec![id("n1/a")]));
         let other = moving("n1/m", "outdated", "up");
         assert_eq!(of(vec![a(), z(), other, held_by(&["n1/a", "n1/m"])]), None, "another token comes back");
@@ -471,9 +471,9 @@ mod tests {
         assert_eq!(only_reason(vec![with(vec![], 1)]), "n1: 1 change object not in its desired state: 1 more");
         // The unlisted change object may wait for the failed one; if it could progress, it would be listed.
         let db = || failed("n1/db", "down", "up");
-        assert_eq!(hopeless(&cluster(vec![with(vec![app(), db()], 1)])), Some(vec![id("n1/db")]));
-        assert_eq!(hopeless(&cluster(vec![with(vec![app(), db(), moving("n1/ip", "down", "up")], 1)])), None);
-        assert_eq!(hopeless(&cluster(vec![with(vec![app()], 1)])), None, "no object has failed");
+        assert_eq!(needing_operator(&cluster(vec![with(vec![app(), db()], 1)])), Some(vec![id("n1/db")]));
+        assert_eq!(needing_operator(&cluster(vec![with(vec![app(), db(), moving("n1/ip", "down", "up")], 1)])), None);
+        assert_eq!(needing_operator(&cluster(vec![with(vec![app()], 1)])), None, "no object has failed");
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
         let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
         let hosts = vec![host("n1", 7, vec![astray("n1/db")]), host("n2", 7, vec![app])];
         assert_eq!(only_reason(hosts.clone()), "n2: 1 change object not in its desired state: n2/app");
-        assert_eq!(hopeless(&cluster(hosts)), Some(vec![id("n1/db")]), "a waiter needs an operator");
+        assert_eq!(needing_operator(&cluster(hosts)), Some(vec![id("n1/db")]), "a waiter needs an operator");
         let unknown = CobStatus { state: None, phase: Phase::Checking, ..astray("n1/db") };
         assert_eq!(verdict(vec![host("n1", 7, vec![unknown])]).exit(), Exit::No);
     }
@@ -495,12 +495,12 @@ mod tests {
     fn a_switch_is_not_over_for_what_had_given_up_before_it() {
         let mut switching = host("n1", 7, vec![failed("n1/db", "down", "up")]);
         switching.switching_to = Some(GenerationNumber(8));
-        assert_eq!(hopeless(&cluster(vec![switching.clone()])), None, "generation 8 may mend it");
+        assert_eq!(needing_operator(&cluster(vec![switching.clone()])), None, "generation 8 may mend it");
         let mut leaving = failed("n1/old", "up", "down");
         leaving.retiring = true;
         switching.cobs.push(leaving);
-        assert_eq!(hopeless(&cluster(vec![switching.clone()])), Some(vec![id("n1/db"), id("n1/old")]));
+        assert_eq!(needing_operator(&cluster(vec![switching.clone()])), Some(vec![id("n1/db"), id("n1/old")]));
         let gone = crate::gather::unreachable(HostName::new("n2").expect("a name"), "off".to_owned());
-        assert_eq!(hopeless(&cluster(vec![switching, gone])), None, "a host may come back");
+        assert_eq!(needing_operator(&cluster(vec![switching, gone])), None, "a host may come back");
     }
 }

@@ -25,7 +25,7 @@ fn link_up(b: &mut Bench, host: &str) -> Vec<String> {
 }
 
 /// Generation 2 has added a change object with a grant to another host; this host rolls back.
-fn on_the_way_back() -> Bench {
+fn during_rollback() -> Bench {
     let mut b = Bench::new(&[X]);
     b.event(switch(false, &[X, NET]));
     b.found("h/net", "1");
@@ -41,7 +41,7 @@ const LAPSED: &str = "a: lapsed a/a of h/net #1.7";
 
 #[test]
 fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
-    let mut b = on_the_way_back();
+    let mut b = during_rollback();
     let a = HostName::new("a").expect("a host");
     assert!(b.engine.recalls_from(&a));
     assert_eq!(
@@ -57,7 +57,7 @@ fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
 /// Also when the change object has departed, and after a restart.
 #[test]
 fn the_holder_is_told_until_it_has_given_the_promise_back() {
-    let mut b = on_the_way_back();
+    let mut b = during_rollback();
     b.event(invalidate_grants(&["a"]));
     b.ended("h/net", true);
     let said = |b: &mut Bench| (0..3).any(|_| b.after(Span::secs(1)).contains(&LAPSED.to_owned()));
@@ -73,7 +73,7 @@ fn the_holder_is_told_until_it_has_given_the_promise_back() {
 
 #[test]
 fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
-    let mut b = on_the_way_back();
+    let mut b = during_rollback();
     b.event(invalidate_grants(&["a"]));
     b.returns();
     b.ended("h/net", true);
@@ -84,7 +84,7 @@ fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
 
 #[test]
 fn only_recalled_grants_of_unreachable_hosts_are_invalidated() {
-    let mut b = on_the_way_back();
+    let mut b = during_rollback();
     b.meet("c");
     b.hears("request c/c of h/x@1 #1.8");
     assert_eq!(b.event(invalidate_grants(&["c", "d"])), [""; 0]);
@@ -119,7 +119,7 @@ fn invalid_grants(b: &Bench) -> Vec<String> {
 
 #[test]
 fn a_host_shows_an_invalidated_grant_until_its_release() {
-    let mut b = on_the_way_back();
+    let mut b = during_rollback();
     assert_eq!(invalid_grants(&b), [""; 0]);
     b.event(invalidate_grants(&["a"]));
     let shown = ["h/net to a/a: Guard"];

@@ -483,7 +483,7 @@ impl Switching {
 
     /// Whether this host is rolling back a generation from this attempt.
     #[must_use]
-    pub fn is_on_its_way_back_from(&self, generation: GenerationNumber, round: u32) -> bool {
+    pub fn is_rolling_back_from(&self, generation: GenerationNumber, round: u32) -> bool {
         let leaves = |c: &Current| c.left == Some(generation) && c.stage == Stage::UnderWay;
         let sets_out = |c: &Current| c.to == generation && self.withdrawal_of(c).is_some();
         self.is_withdrawn(generation, round) && self.current.as_ref().is_some_and(|c| leaves(c) || sets_out(c))

@@ -85,7 +85,7 @@ fn who_is_asked_by_a_host_under_way_is_in_the_switch_again() {
 
 #[test]
 fn a_host_knows_what_it_is_on_its_way_back_from() {
-    let leaves = |switch: &Switching, round| switch.is_on_its_way_back_from(number(8), round);
+    let leaves = |switch: &Switching, round| switch.is_rolling_back_from(number(8), round);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 1))]);
     assert!(!leaves(&switch, 1));
     // From the rollback decision on, also before the rollback starts.

@@ -158,7 +158,7 @@ impl Files {
     pub fn undecide(&self, cob: &str) {
         let mut choices = self.choices(cob);
         let decided = choices.len();
-        choices.retain(|id, _| is_way_back(id));
+        choices.retain(|id, _| is_rollback_id(id));
         if choices.is_empty() {
             self.forget_choices(cob);
         } else if choices.len() < decided {
@@ -178,7 +178,7 @@ impl Files {
 
     /// Keeps the texts for a rollback of the content that is about to be applied. Older texts are deleted, unless an
     /// attempt at this content was interrupted.
-    pub(crate) fn keep_way_back(
+    pub(crate) fn keep_rollback(
         &self,
         cob: &str,
         back: &BTreeMap<String, Choice>,
@@ -186,7 +186,7 @@ impl Files {
     ) -> Result<(), FilesError> {
         let before = self.choices(cob);
         let mut choices = before.clone();
-        choices.retain(|id, _| interrupted || !is_way_back(id));
+        choices.retain(|id, _| interrupted || !is_rollback_id(id));
         choices.extend(back.iter().map(|(id, text)| (id.clone(), text.clone())));
         if choices == before { Ok(()) } else { self.write_choices(cob, &choices) }
     }
@@ -215,7 +215,7 @@ impl Files {
 
 /// The id of a file's rollback: from the applied content and the merged file to another content. `None`: hashing
 /// failed.
-pub(crate) fn way_back(path: &TreePath, applied: Oid, live: &[u8], to: &[u8]) -> Option<String> {
+pub(crate) fn rollback_id(path: &TreePath, applied: Oid, live: &[u8], to: &[u8]) -> Option<String> {
     let hash = |bytes| Oid::hash_object(ObjectType::Blob, bytes).ok();
     let (path, live, to) = (path.to_string(), hash(live)?, hash(to)?);
     let parts = [path.as_bytes(), applied.as_bytes(), live.as_bytes(), to.as_bytes()];
@@ -230,7 +230,7 @@ pub(crate) fn size(choice: &Choice) -> usize {
     }
 }
 
-pub(crate) fn is_way_back(id: &str) -> bool {
+pub(crate) fn is_rollback_id(id: &str) -> bool {
     id.starts_with(BACK)
 }
 

@@ -202,7 +202,7 @@ impl Files {
     ///
     /// # Errors
     /// When the disk or the store can't be read.
-    pub fn foresee(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
+    pub fn preview(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
         self.look_and(Tell::Written, cob, wanted, retire)
     }
 
@@ -276,7 +276,7 @@ impl Files {
         let kept = first.then(|| self.keep_first(job, &mut plan)).transpose()?;
         let unchanged = current.as_ref().is_some_and(|c| c.is_of(&job.wanted.spec));
         if !unchanged {
-            self.keep_way_back(job.cob, &plan.back, plan.goes_on)?;
+            self.keep_rollback(job.cob, &plan.back, plan.goes_on)?;
         }
         let done = carry_out(&disk, &self.store, &plan, job.cancelled, progress)?;
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
@@ -446,7 +446,7 @@ impl Files {
         let decides = matches!(aim, For::Deciding { .. });
         // If the same content was applied last, no conflict can occur, and no earlier content is restored.
         let mut choices = if same { BTreeMap::new() } else { self.choices(cob) };
-        choices.retain(|id, _| !decides || decisions::is_way_back(id));
+        choices.retain(|id, _| !decides || decisions::is_rollback_id(id));
         let tell = if let For::Looking { tell, .. } = aim { *tell } else { Tell::Nothing };
         let (store, vault) = (&self.store, &*self.vault);
         let keeps = matches!(aim, For::Applying(_) | For::Retiring { .. });

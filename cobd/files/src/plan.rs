@@ -402,7 +402,7 @@ impl Planner<'_> {
             self.put_aside(path, target, &base, live, &real, plan)?;
         }
         if as_before.is_none() {
-            self.keep_way_back(path, target, &base, live, &real, plan)?;
+            self.keep_rollback(path, target, &base, live, &real, plan)?;
         }
         if changes {
             let comes = match (first, &was) {

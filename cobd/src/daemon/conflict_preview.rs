@@ -77,14 +77,14 @@ impl ConflictPreviews {
     }
 
     /// Whether the awaited preview has ended.
-    fn is_over(&mut self, foreseen: &ConflictPreview) -> bool {
-        self.awaited.take_if(|look| *look == foreseen.look).is_some()
+    fn is_over(&mut self, previewed: &ConflictPreview) -> bool {
+        self.awaited.take_if(|look| *look == previewed.look).is_some()
     }
 }
 
 impl Daemon {
     /// Starts a preview of shared file trees that a generation changes or takes back, or that are in conflict now.
-    pub(super) fn foresee(&mut self, prepared: &Prepared) {
+    pub(super) fn preview_conflicts(&mut self, prepared: &Prepared) {
         // The result for a discarded generation is not reported.
         drop(self.ahead.foresight.take());
         let concerned = self.may_conflict(prepared);
@@ -126,12 +126,12 @@ impl Daemon {
     }
 
     /// Handles the end of a preview.
-    pub(super) fn foreseen(&mut self, foreseen: ConflictPreview) {
-        if !self.ahead.foresight.is_over(&foreseen) {
+    pub(super) fn previewed(&mut self, previewed: ConflictPreview) {
+        if !self.ahead.foresight.is_over(&previewed) {
             return;
         }
         let mut told = BTreeMap::new();
-        for (cob, mut conflicts) in foreseen.conflicts {
+        for (cob, mut conflicts) in previewed.conflicts {
             // A file that another change object takes over stays as it is.
             conflicts.retain(|conflict| !(conflict.goes && self.goes_on_elsewhere(&cob, &conflict.path)));
             told.extend(in_words(&conflicts).map(|what| (cob, what)));
@@ -140,7 +140,7 @@ impl Daemon {
             }
         }
         self.ahead.foresight.conflicts = told;
-        self.ahead.foresight.unseen = foreseen.unseen;
+        self.ahead.foresight.unseen = previewed.unseen;
     }
 
     /// Whether another change object has this path in the prepared generation. It takes over the file after the
@@ -243,12 +243,12 @@ mod tests {
 
     #[test]
     fn what_was_foreseen_of_another_generation_is_not_told() {
-        let foreseen = |look| ConflictPreview { look, conflicts: BTreeMap::new(), unseen: BTreeMap::new() };
+        let previewed = |look| ConflictPreview { look, conflicts: BTreeMap::new(), unseen: BTreeMap::new() };
         let mut foresight = ConflictPreviews::default();
         let first = foresight.begin();
         let second = foresight.begin();
-        assert!(!foresight.is_over(&foreseen(first)) && foresight.is_awaited(), "the second is still being looked at");
-        assert!(foresight.is_over(&foreseen(second)) && !foresight.is_awaited());
+        assert!(!foresight.is_over(&previewed(first)) && foresight.is_awaited(), "the second is still being looked at");
+        assert!(foresight.is_over(&previewed(second)) && !foresight.is_awaited());
         foresight.conflicts.insert(CobId::new("n1/a").expect("an id"), "both".to_owned());
         let (told, unseen) = foresight.take();
         assert_eq!((told.len(), unseen.as_str()), (1, ""));
@@ -263,7 +263,7 @@ mod tests {
         let third = foresight.begin();
         let (told, unseen) = foresight.take();
         assert!(told.is_empty() && unseen.contains("were not all compared"), "{unseen}");
-        assert!(!foresight.is_over(&foreseen(third)), "no caller waits for it any more");
+        assert!(!foresight.is_over(&previewed(third)), "no caller waits for it any more");
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl Daemon {
             Input::Link(event) => self.link_event(event),
             Input::Task(TaskResult::Fetched(fetched)) => self.generation_fetched(*fetched),
             Input::Task(TaskResult::Identified(order, asked)) => self.identified(order, asked),
-            Input::Task(TaskResult::Preview(preview)) => self.foreseen(preview),
+            Input::Task(TaskResult::Preview(preview)) => self.previewed(preview),
             Input::Task(TaskResult::Askers(found)) => self.askers_found(found),
             Input::Task(TaskResult::Scheduled(found)) => self.scheduled_newest(found),
             Input::Drift(cob) => self.feed(Event::CheckWanted(cob)),

@@ -235,7 +235,7 @@ impl Daemon {
                 }
             }
         }
-        self.foresee(prepared);
+        self.preview_conflicts(prepared);
         let looks = self.ahead.under_way();
         let detail = if looks == 0 {
             detail
@@ -253,11 +253,11 @@ impl Daemon {
     pub(super) fn end_preparing(&mut self) {
         let now = self.clock.now();
         let looked = self.ahead.under_way() == 0;
-        let foreseen = !self.ahead.foresight.is_awaited();
+        let previewed = !self.ahead.foresight.is_awaited();
         let Some(asked) = &mut self.ahead.asked else { return };
         let over = |patience: Span| now >= asked.since + patience;
         let linked = asked.links.is_empty() || over(LINKS);
-        if linked && (looked || over(PATIENCE)) && (foreseen || over(FORESIGHT)) {
+        if linked && (looked || over(PATIENCE)) && (previewed || over(FORESIGHT)) {
             self.answer_preparing();
         }
     }

@@ -58,10 +58,10 @@ mod tests {
 
     #[test]
     fn some_at_once_and_then_one_a_second_of_each_host() {
-        let mut brakes = RateLimits::default();
+        let mut limits = RateLimits::default();
         let mut allowed = |name: &str, second: u64| {
             let now = Time(0) + Span::secs(1_000_000 + second);
-            (0..1000).filter(|_| brakes.allows(&host(name), now)).count() as u64
+            (0..1000).filter(|_| limits.allows(&host(name), now)).count() as u64
         };
         assert_eq!((allowed("a0", 0), allowed("n1", 0)), (AT_ONCE, AT_ONCE));
         assert_eq!([allowed("a0", 1), allowed("a0", 1), allowed("a0", 4)], [1, 0, 3]);
@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn of_turns_only_those_count_that_are_news() {
-        let mut brakes = RateLimits::default();
+        let mut limits = RateLimits::default();
         let (from, to) = (GenerationNumber(1), GenerationNumber(2));
         let item = |turn| Item::AskDepartures(DepartureReport { from, to, epoch: turn, cobs: Vec::new() });
         let mut batch = |turns: &mut dyn Iterator<Item = u64>| {
             let incarnation = Incarnation { id: 1, start: 1 };
             let items = turns.map(item).collect();
             let mut batch = Batch { from: host("a0"), incarnation, lamport: 0, items, under_way: None };
-            (brakes.hold_turns(&mut batch, 7, Time(1)), batch.items.len())
+            (limits.hold_turns(&mut batch, 7, Time(1)), batch.items.len())
         };
         assert_eq!(batch(&mut (0..10_000).map(|n| n % 8)), (0, 10_000));
         assert_eq!(batch(&mut (0..10_000).map(|_| 8)), (0, 10_000));

@@ -19,7 +19,7 @@ impl Daemon {
         let through = self.are_through();
         let ActiveObjects { mut cobs, waiting, idle } = match of {
             StatusOf::All => ActiveObjects { cobs: self.engine.status(now), waiting: 0, idle: 0 },
-            StatusOf::Restless => self.engine.status_of_active(now, most_waiting),
+            StatusOf::Active => self.engine.status_of_active(now, most_waiting),
         };
         cobs.iter_mut().for_each(|c| self.add_more(c));
         cobs.extend(self.departures.status());
@@ -69,7 +69,7 @@ impl Daemon {
             raised: self.engine.raised_budgets(),
             invalid_grants: self.engine.invalid_grants(),
             says_final: true,
-            at_rest: idle as u64,
+            idle: idle as u64,
             waiting: waiting as u64,
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
             alone: self.switch.is_alone(),

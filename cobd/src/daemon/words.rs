@@ -20,7 +20,7 @@ use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::info;
 
 use super::follow::Again;
-use super::switch::NO_WAY_BACK;
+use super::switch::NO_ROLLBACK_TARGET;
 use super::{Asked, Daemon, Reply};
 use crate::web::RefusalKind;
 
@@ -178,7 +178,7 @@ impl Daemon {
     /// Rolls back the cancelled generation to the target that its publishers have signed.
     fn go_back_from(&mut self, generation: GenerationNumber, who: &str) -> Result<GenerationNumber, String> {
         self.manifest_of(generation).map_err(|_| "it is not at hand")?;
-        let to = self.way_back(generation).ok_or_else(|| format!("it names {NO_WAY_BACK}"))?;
+        let to = self.rollback_target(generation).ok_or_else(|| format!("it names {NO_ROLLBACK_TARGET}"))?;
         self.way_to(to).map_err(|error| error.to_string())?;
         let why = format!("cancelled by {who}");
         let withdrawal = Withdrawal { to, ordered: true, why, cancelled: true, ..Withdrawal::default() };

@@ -95,7 +95,7 @@ impl DesiredLink {
 pub(super) struct LinkSupervisor {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: Arc<Peer>,
-    pub(super) wish: watch::Receiver<DesiredLink>,
+    pub(super) desired: watch::Receiver<DesiredLink>,
     pub(super) accepted: mpsc::Receiver<Accepted>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct LinkSupervisor {
 enum Next {
     Up(Box<Link>),
     Failed(SetupError),
-    OtherWish,
+    Changed,
 }
 
 impl LinkSupervisor {
@@ -111,19 +111,19 @@ impl LinkSupervisor {
     pub(super) async fn run(mut self) {
         let mut pause = Pause::new(&self.shared.limits);
         loop {
-            let wish = self.wish.borrow_and_update().clone();
-            let next = match &wish {
+            let desired = self.desired.borrow_and_update().clone();
+            let next = match &desired {
                 DesiredLink::Leave => return,
                 DesiredLink::Absent => {
                     self.peer.lock().session.forget();
-                    changed(&mut self.wish).await;
-                    Next::OtherWish
+                    changed(&mut self.desired).await;
+                    Next::Changed
                 }
                 DesiredLink::Linked { address, keys } if self.dials() => self.dial(*address, keys.clone()).await,
                 DesiredLink::Linked { .. } => self.wait_for_it().await,
             };
             let wait = match next {
-                Next::OtherWish => continue,
+                Next::Changed => continue,
                 Next::Up(link) => {
                     let start = Instant::now();
                     self.hold(*link).await;
@@ -141,7 +141,7 @@ impl LinkSupervisor {
             if self.dials() {
                 tokio::select! {
                     () = sleep(wait) => {}
-                    () = wish_other_than(&mut self.wish, &wish) => {}
+                    () = desired_other_than(&mut self.desired, &desired) => {}
                 }
             }
         }
@@ -159,7 +159,7 @@ impl LinkSupervisor {
                 Ok(Err(error)) => return Next::Failed(error),
                 Err(panic) => return Next::Failed(panic.into()),
             },
-            () = changed(&mut self.wish) => return Next::OtherWish,
+            () = changed(&mut self.desired) => return Next::Changed,
         };
         self.shared.quiet.over(Topic::Dial, &self.peer.host);
         self.dialled(dialled).map_or_else(Next::Failed, |link| Next::Up(Box::new(link)))
@@ -168,7 +168,7 @@ impl LinkSupervisor {
     async fn wait_for_it(&mut self) -> Next {
         let accepted = tokio::select! {
             accepted = self.accepted.recv() => accepted,
-            () = changed(&mut self.wish) => return Next::OtherWish,
+            () = changed(&mut self.desired) => return Next::Changed,
         };
         match accepted {
             Some(accepted) => self.answer(accepted).await.map_or_else(Next::Failed, |link| Next::Up(Box::new(link))),
@@ -178,7 +178,7 @@ impl LinkSupervisor {
 
     async fn answer(&mut self, Accepted { mut wire, hello, key }: Accepted) -> Result<Link, SetupError> {
         // The roster may have changed since the listener accepted the connection.
-        if let Some(end) = self.wish.borrow().objects_to(key) {
+        if let Some(end) = self.desired.borrow().objects_to(key) {
             return Err(SetupError::Outdated(end));
         }
         self.peer.lock().session.greet(&hello, End::Accepted)?;
@@ -223,12 +223,12 @@ impl LinkSupervisor {
                             Err(fault) => self.note_failure(&fault.into()),
                         }
                     }
-                    () = changed(&mut self.wish) => {
-                        let wish = self.wish.borrow().clone();
-                        match wish {
+                    () = changed(&mut self.desired) => {
+                        let desired = self.desired.borrow().clone();
+                        match desired {
                             // A link to the host's previous address serves until it ends. The next uses the new one.
                             DesiredLink::Linked { .. } => {
-                                if let Some(end) = wish.objects_to(key) {
+                                if let Some(end) = desired.objects_to(key) {
                                     break (end, None);
                                 }
                             }
@@ -295,15 +295,15 @@ impl LinkSupervisor {
 }
 
 /// Waits for a desired state other than `old`.
-async fn wish_other_than(wish: &mut watch::Receiver<DesiredLink>, old: &DesiredLink) {
-    while *wish.borrow() == *old {
-        changed(wish).await;
+async fn desired_other_than(desired: &mut watch::Receiver<DesiredLink>, old: &DesiredLink) {
+    while *desired.borrow() == *old {
+        changed(desired).await;
     }
 }
 
 /// Waits for another desired state; waits forever if the daemon is gone.
-async fn changed(wish: &mut watch::Receiver<DesiredLink>) {
-    if wish.changed().await.is_err() {
+async fn changed(desired: &mut watch::Receiver<DesiredLink>) {
+    if desired.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

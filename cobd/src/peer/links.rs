@@ -47,7 +47,7 @@ pub struct Links {
 #[derive(Debug)]
 struct PeerEntry {
     peer: Arc<Peer>,
-    wish: watch::Sender<DesiredLink>,
+    desired: watch::Sender<DesiredLink>,
     accepted: mpsc::Sender<Accepted>,
     keeper: Owned<()>,
 }
@@ -112,13 +112,14 @@ impl Links {
         self.peers.get(host)?.peer.lock().heard()
     }
 
-    fn keep(shared: &Arc<Shared>, host: &HostName, wish: DesiredLink) -> PeerEntry {
+    fn keep(shared: &Arc<Shared>, host: &HostName, desired: DesiredLink) -> PeerEntry {
         let peer = Arc::new(Peer::new(host.clone(), Session::new(shared.session, &shared.limits)));
-        let (wish, wished) = watch::channel(wish);
+        let (desired, desired_receiver) = watch::channel(desired);
         // A connection waits while its supervisor is busy; a second waiting connection means a broken peer.
         let (accepted, accepts) = mpsc::channel(1);
-        let keeper = LinkSupervisor { shared: shared.clone(), peer: peer.clone(), wish: wished, accepted: accepts };
-        PeerEntry { peer, wish, accepted, keeper: Owned::spawn(keeper.run()) }
+        let keeper =
+            LinkSupervisor { shared: shared.clone(), peer: peer.clone(), desired: desired_receiver, accepted: accepts };
+        PeerEntry { peer, desired, accepted, keeper: Owned::spawn(keeper.run()) }
     }
 }
 
@@ -138,13 +139,13 @@ impl Links {
         let secure = roster.protection.has_identities();
         for (host, address, entry) in roster.addresses().filter(|(host, ..)| **host != shared.me) {
             let keys = entry.keys.difference(&roster.revoked).copied().collect();
-            let wish = DesiredLink::Linked { address, keys: secure.then(|| Arc::new(keys)) };
-            let kept = self.peers.entry(host.clone()).or_insert_with(|| Self::keep(shared, host, wish.clone()));
-            kept.wish_for(wish);
+            let desired = DesiredLink::Linked { address, keys: secure.then(|| Arc::new(keys)) };
+            let kept = self.peers.entry(host.clone()).or_insert_with(|| Self::keep(shared, host, desired.clone()));
+            kept.set_desired(desired);
         }
         let wanted = |host: &HostName| roster.hosts.get(host).is_some_and(|entry| entry.address.is_some());
         for (_, kept) in self.peers.iter().filter(|(host, _)| !wanted(host)) {
-            kept.wish_for(DesiredLink::Absent);
+            kept.set_desired(DesiredLink::Absent);
         }
         let present = self.peers.iter().filter(|(_, kept)| kept.is_present());
         self.directory.set(present.map(|(host, kept)| (host.clone(), kept.accepted.clone())).collect());
@@ -227,7 +228,7 @@ impl Links {
         let missing = missing.map(|kept| kept.peer.host.clone()).collect();
         for kept in self.peers.values() {
             kept.peer.lock().leaving = true;
-            kept.wish.send_replace(DesiredLink::Leave);
+            kept.desired.send_replace(DesiredLink::Leave);
             kept.peer.wake.notify_one();
         }
         let left = async {
@@ -243,13 +244,13 @@ impl Links {
 
 impl PeerEntry {
     fn is_present(&self) -> bool {
-        matches!(*self.wish.borrow(), DesiredLink::Linked { .. })
+        matches!(*self.desired.borrow(), DesiredLink::Linked { .. })
     }
 
-    fn wish_for(&self, wish: DesiredLink) {
-        self.wish.send_if_modified(|current| {
-            let other = *current != wish;
-            *current = wish;
+    fn set_desired(&self, desired: DesiredLink) {
+        self.desired.send_if_modified(|current| {
+            let other = *current != desired;
+            *current = desired;
             other
         });
     }

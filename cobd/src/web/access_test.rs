@@ -168,7 +168,7 @@ async fn everybody_gets_what_their_role_allows_on_every_path_and_nothing_else() 
     for (name, mine, more, role, refused) in &callers {
         for (route, body, needed) in ROUTES {
             let api = &fake.api;
-            api.brake.wrong_is_forgotten();
+            api.tries.wrong_is_forgotten();
             let code = code_over_tls(api, mine.as_ref(), route, body, more).await;
             let expected = role.is_some_and(|role| role >= needed);
             assert_eq!(let_in(code), expected, "{name}: {route}: {code}");

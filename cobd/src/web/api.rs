@@ -311,7 +311,7 @@ pub struct Api {
     /// Keys of the trusted publishers: they may ask which generations this host knows.
     publishers: Arc<BTreeSet<PublicKey>>,
     /// The rate limit against guessed tokens.
-    pub(super) brake: Arc<RateLimit>,
+    pub(super) tries: Arc<RateLimit>,
     /// How often watchers receive changes.
     pub(crate) pace: Arc<Pace>,
 }
@@ -329,7 +329,7 @@ impl Api {
             access: Arc::new(watch::Sender::default()),
             journal: Arc::default(),
             publishers: Arc::default(),
-            brake: Arc::default(),
+            tries: Arc::default(),
             pace: Arc::default(),
         }
     }
@@ -382,7 +382,7 @@ impl Api {
     /// The number of requests that were refused for a missing right.
     #[must_use]
     pub fn denied(&self) -> u64 {
-        self.brake.count()
+        self.tries.count()
     }
 
     /// Asks a question.

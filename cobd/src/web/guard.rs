@@ -94,7 +94,7 @@ fn identify(api: &Api, access: &Access, caller: &Caller, token: Option<&Token>) 
     let known = access.identify(caller, None);
     let who = match (known, token, source) {
         (Err(_), Some(token), Some(source)) => {
-            if !api.brake.lets_try(source, now) {
+            if !api.tries.lets_try(source, now) {
                 return Err(Refusal::new(
                     RefusalKind::TooMany,
                     format!("too many wrong tokens from {source}"),
@@ -103,7 +103,7 @@ fn identify(api: &Api, access: &Access, caller: &Caller, token: Option<&Token>) 
             }
             access.identify(caller, Some(token)).inspect_err(|denied| {
                 if denied.guess {
-                    api.brake.wrong(source, now);
+                    api.tries.wrong(source, now);
                 }
             })
         }
@@ -117,7 +117,7 @@ fn note(api: &Api, request: &Request, why: &Refusal) {
     if !matches!(why.kind, RefusalKind::Unauthorized | RefusalKind::Forbidden | RefusalKind::TooMany) {
         return;
     }
-    let Some(more) = api.brake.refused(Instant::now()) else { return };
+    let Some(more) = api.tries.refused(Instant::now()) else { return };
     let more = if more == 0 { String::new() } else { format!(" (and {more} more since the last line)") };
     let from = request.extensions().get::<Caller>().map_or("nowhere".to_owned(), ToString::to_string);
     tracing::warn!(from, path = request.uri().path(), "a request to the API is refused: {}{more}", why.error);

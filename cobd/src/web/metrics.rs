@@ -43,7 +43,7 @@ impl Answer for Metrics {
 }
 
 pub(super) async fn metrics(State(api): State<Api>) -> Result<Metrics, Refusal> {
-    let (of, most_waiting) = (StatusOf::Restless, usize::MAX);
+    let (of, most_waiting) = (StatusOf::Active, usize::MAX);
     let status = api.ask(|reply| Ask::Status { of, most_waiting, reply }).await?;
     let failed = |what: String| Refusal::new(RefusalKind::Unavailable, what, "");
     let journal = match api.journal().map(Path::to_owned) {
@@ -119,7 +119,7 @@ fn phases(status: &HostStatus) -> [(&'static str, u64); 4] {
         ("checking", of(Phase::Checking)),
         ("moving", of(Phase::Moving)),
         ("waiting", of(Phase::Waiting)),
-        ("settled", of(Phase::Settled) + status.at_rest),
+        ("settled", of(Phase::Settled) + status.idle),
     ]
 }
 
@@ -183,7 +183,7 @@ mod tests {
         let status = HostStatus {
             generation: Some(GenerationNumber(7)),
             switching_to: Some(GenerationNumber(8)),
-            at_rest: 5,
+            idle: 5,
             denied: 2,
             now_ns: 10_000_000_000,
             peers: vec![peer("n2", true), peer("n3", false), peer("n4", true)],

@@ -100,44 +100,44 @@ mod tests {
 
     #[test]
     fn who_guesses_is_slowed_down_and_nobody_else() {
-        let (brake, start) = (RateLimit::default(), Instant::now());
+        let (tries, start) = (RateLimit::default(), Instant::now());
         let (bad, good) = (ip("10.0.0.1"), ip("10.0.0.2"));
         for _ in 0..TRIES {
-            assert!(brake.lets_try(bad, start));
-            brake.wrong(bad, start);
+            assert!(tries.lets_try(bad, start));
+            tries.wrong(bad, start);
         }
-        assert!(!brake.lets_try(bad, start) && brake.lets_try(good, start));
-        assert!(!brake.lets_try(bad, start + FORGET / 2));
+        assert!(!tries.lets_try(bad, start) && tries.lets_try(good, start));
+        assert!(!tries.lets_try(bad, start + FORGET / 2));
         // One more attempt for each span, and no more.
         let later = start + FORGET;
-        assert!(brake.lets_try(bad, later));
-        brake.wrong(bad, later);
-        assert!(!brake.lets_try(bad, later) && !brake.lets_try(bad, later + FORGET / 2));
+        assert!(tries.lets_try(bad, later));
+        tries.wrong(bad, later);
+        assert!(!tries.lets_try(bad, later) && !tries.lets_try(bad, later + FORGET / 2));
         let day = start + Duration::from_secs(86_400);
         for _ in 0..TRIES {
-            assert!(brake.lets_try(bad, day));
-            brake.wrong(bad, day);
+            assert!(tries.lets_try(bad, day));
+            tries.wrong(bad, day);
         }
-        assert!(!brake.lets_try(bad, day));
+        assert!(!tries.lets_try(bad, day));
     }
 
     #[test]
     fn a_network_is_one_source_and_their_number_is_bounded() {
-        let (brake, now) = (RateLimit::default(), Instant::now());
+        let (tries, now) = (RateLimit::default(), Instant::now());
         for n in 0..TRIES {
-            brake.wrong(ip(&format!("2001:db8::{n}")), now);
+            tries.wrong(ip(&format!("2001:db8::{n}")), now);
         }
-        assert!(!brake.lets_try(ip("2001:db8::ffff"), now) && brake.lets_try(ip("2001:db8:0:1::"), now));
+        assert!(!tries.lets_try(ip("2001:db8::ffff"), now) && tries.lets_try(ip("2001:db8:0:1::"), now));
         for n in 0..5000_u32 {
-            brake.wrong(IpAddr::from(n.to_be_bytes()), now);
+            tries.wrong(IpAddr::from(n.to_be_bytes()), now);
         }
-        assert_eq!(brake.inside.lock().expect("lock").sources.len(), SOURCES);
+        assert_eq!(tries.inside.lock().expect("lock").sources.len(), SOURCES);
     }
 
     #[test]
     fn refusals_are_counted_and_told_now_and_then() {
-        let (brake, start) = (RateLimit::default(), Instant::now());
-        let told: Vec<_> = (0..25).filter_map(|s| brake.refused(start + Duration::from_secs(s))).collect();
-        assert_eq!((told, brake.count()), (vec![0, 9, 9], 25));
+        let (tries, start) = (RateLimit::default(), Instant::now());
+        let told: Vec<_> = (0..25).filter_map(|s| tries.refused(start + Duration::from_secs(s))).collect();
+        assert_eq!((told, tries.count()), (vec![0, 9, 9], 25));
     }
 }

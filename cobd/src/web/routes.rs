@@ -75,7 +75,7 @@ pub(super) async fn generations(State(api): State<Api>) -> Result<Json<KnownGene
 
 /// Collects the facts anew for each request: requests are rare.
 pub(super) async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
-    let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, most_waiting: 0, reply }).await?.name;
+    let host = api.ask(|reply| Ask::Status { of: StatusOf::Active, most_waiting: 0, reply }).await?.name;
     let facts = beside(|| crate::facts::collect(std::path::Path::new("/"))).await;
     let facts = facts.map_err(|e| Refusal::new(RefusalKind::Unavailable, format!("facts can't be read: {e}"), ""))?;
     Ok(Json(FactsOf { host, facts }))
@@ -274,7 +274,7 @@ pub(super) async fn events(
         let status = match of {
             Some(of) => {
                 let mut status = api.ask(|reply| Ask::Status { of, most_waiting, reply }).await.ok()?;
-                if of == StatusOf::Restless {
+                if of == StatusOf::Active {
                     // Peers that are up would be most of each event in a large cluster.
                     status.peers.retain(|peer| !peer.up || peer.unheard.is_some());
                 }

@@ -75,8 +75,8 @@ pub(super) fn fake() -> Fake {
         while let Some(ask) = asked.recv().await {
             match ask {
                 Ask::Status { of, reply, .. } => {
-                    let at_rest = if of == StatusOf::Restless { 3 } else { 0 };
-                    drop(reply.send(HostStatus { at_rest, ..host_status() }));
+                    let idle = if of == StatusOf::Active { 3 } else { 0 };
+                    drop(reply.send(HostStatus { idle, ..host_status() }));
                 }
                 Ask::Known { reply } => drop(reply.send(host_status().newest_known.into_iter().collect())),
                 Ask::Cob { reply, .. } => drop(reply.send(None)),
@@ -213,7 +213,7 @@ async fn questions_are_answered_as_json() {
     assert_eq!((code, serde_json::from_str::<HostStatus>(&body).expect("a status")), (200, host_status()));
     assert_eq!(served.get("/v1/status?cobs=all").await.1, body);
     let (_, body) = served.get("/v1/status?cobs=restless").await;
-    assert_eq!(serde_json::from_str::<HostStatus>(&body).expect("a status").at_rest, 3);
+    assert_eq!(serde_json::from_str::<HostStatus>(&body).expect("a status").idle, 3);
     let (code, body) = served.get("/v1/version").await;
     assert!(code == 200 && body.contains("\"api\":1"), "{body}");
     assert_eq!(served.get("/v1/output/n1/a/b").await, (200, "hello\n".to_owned()));
@@ -489,7 +489,7 @@ async fn watchers_hear_at_once_and_at_each_change() {
     // A watcher of restless change objects receives links that are down, but not all links that are up.
     let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
     stream.write_all(b"GET /v1/events?status=restless HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
-    let told = HostStatus { at_rest: 3, peers: vec![peer("n3", false)], ..host_status() };
+    let told = HostStatus { idle: 3, peers: vec![peer("n3", false)], ..host_status() };
     let status = serde_json::to_string(&told).expect("JSON");
     hear(&mut stream, &format!("data: {{\"change\":17,\"status\":{status}}}")).await;
     let (code, body) = served.get("/v1/events?status=some").await;

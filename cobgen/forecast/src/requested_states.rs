@@ -34,14 +34,14 @@ impl RequestedStates {
         reaches: impl Fn(State, State) -> bool,
     ) -> BTreeSet<(State, State)> {
         let from = || (0..states).filter(|state| !asked.contains(state));
-        let mut wishes = self.sets.clone();
-        wishes.insert(asked.to_vec());
+        let mut requests = self.sets.clone();
+        requests.insert(asked.to_vec());
         // The common states of several requests.
         let mut left: BTreeSet<BTreeSet<State>> = BTreeSet::from([asked.iter().copied().collect()]);
-        for wish in &wishes {
+        for request in &requests {
             let narrowed: Vec<BTreeSet<State>> = left
                 .iter()
-                .map(|all| all.iter().copied().filter(|state| wish.contains(state)).collect())
+                .map(|all| all.iter().copied().filter(|state| request.contains(state)).collect())
                 .filter(|all: &BTreeSet<State>| !all.is_empty())
                 .collect();
             left.extend(narrowed);
@@ -52,7 +52,7 @@ impl RequestedStates {
         }
         let mut found = BTreeSet::new();
         for left in &left {
-            for first in wishes.iter().filter(|wish| left.iter().all(|state| wish.contains(state))) {
+            for first in requests.iter().filter(|request| left.iter().all(|state| request.contains(state))) {
                 let goes = |from| first.iter().copied().find(|to| left.contains(to) && reaches(from, *to));
                 found.extend(from().filter_map(|from| Some((from, goes(from)?))));
             }
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
 
     fn led(sets: &[&[State]], asked: &[State]) -> Vec<(State, State)> {
-        let wishes = RequestedStates::of(sets.iter().map(|set| set.to_vec()));
-        wishes.led(asked, 4, |_, _| true).into_iter().collect()
+        let requests = RequestedStates::of(sets.iter().map(|set| set.to_vec()));
+        requests.led(asked, 4, |_, _| true).into_iter().collect()
     }
 
     #[test]
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn where_no_way_leads_the_next_one_is_gone_to() {
-        let wishes = RequestedStates::of([vec![2, 1]]);
-        let found = wishes.led(&[2, 1], 4, |from, to| !(from == 3 && to == 2));
+        let requests = RequestedStates::of([vec![2, 1]]);
+        let found = requests.led(&[2, 1], 4, |from, to| !(from == 3 && to == 2));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [(0, 2), (3, 1)]);
     }
 

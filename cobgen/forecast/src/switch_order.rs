@@ -157,7 +157,7 @@ pub fn switch_order(before: &Side<'_>, after: &Side<'_>, is_back: bool) -> Resul
         after,
         leaving: &leaving,
         kinds: HashMap::new(),
-        wishes: HashMap::new(),
+        requests: HashMap::new(),
         local: HashMap::new(),
         goals: Goals::default(),
     };
@@ -235,7 +235,7 @@ struct Walk<'w, 's> {
     after: &'w Side<'s>,
     leaving: &'w BTreeMap<CobId, Left>,
     kinds: HashMap<KindName, Rc<Ways>>,
-    wishes: HashMap<CobId, Option<Rc<RequestedStates>>>,
+    requests: HashMap<CobId, Option<Rc<RequestedStates>>>,
     local: HashMap<HostName, Rc<Local>>,
     goals: Goals,
 }
@@ -304,8 +304,8 @@ impl Walk<'_, '_> {
         let Wanted { cob, states } = wanted;
         let Some(ways) = self.ways(cob)? else { return Ok(BTreeSet::new()) };
         let asked: Vec<State> = states.iter().filter_map(|state| ways.place(state)).collect();
-        if let Some(wishes) = self.wishes(cob)? {
-            return Ok(wishes.led(&asked, ways.states.len(), |from, to| ways.reaches(from, to)));
+        if let Some(requests) = self.requests(cob)? {
+            return Ok(requests.led(&asked, ways.states.len(), |from, to| ways.reaches(from, to)));
         }
         let from = (0..ways.states.len()).filter(|state| !asked.contains(state));
         let all = from.flat_map(|from| asked.iter().map(move |to| (from, *to)));
@@ -351,8 +351,8 @@ impl Walk<'_, '_> {
     }
 
     /// The requests for a change object, in either generation; `None`: a bundle does not list its requests.
-    fn wishes(&mut self, cob: &CobId) -> Result<Option<Rc<RequestedStates>>, NoOrder> {
-        if let Some(known) = self.wishes.get(cob) {
+    fn requests(&mut self, cob: &CobId) -> Result<Option<Rc<RequestedStates>>, NoOrder> {
+        if let Some(known) = self.requests.get(cob) {
             return Ok(known.clone());
         }
         let (host, ways) = (cob.host(), self.ways(cob)?);
@@ -367,12 +367,12 @@ impl Walk<'_, '_> {
                 true
             })?;
         }
-        let wishes = ways.filter(|_| is_told).map(|ways| {
+        let requests = ways.filter(|_| is_told).map(|ways| {
             let places = |set: &Vec<StateName>| set.iter().filter_map(|state| ways.place(state)).collect();
             Rc::new(RequestedStates::of(sets.iter().map(places)))
         });
-        self.wishes.insert(cob.clone(), wishes.clone());
-        Ok(wishes)
+        self.requests.insert(cob.clone(), requests.clone());
+        Ok(requests)
     }
 
     fn local(&mut self, host: &HostName) -> Result<Rc<Local>, NoOrder> {

@@ -96,7 +96,7 @@ async fn refuse_future(context: &Context, asked: u64, now: u64) -> Result<(), Fa
     if asked <= now.saturating_add(AHEAD_NS) {
         return Ok(());
     }
-    let hosts = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await.hosts;
+    let hosts = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await.hosts;
     let latest = hosts.iter().filter(|host| host.reachable).map(|host| host.now_ns).max().unwrap_or_default();
     if asked <= latest.saturating_add(AHEAD_NS) {
         return Ok(());

@@ -22,7 +22,7 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
         Some(named) => (Some(named), None),
         None => {
             let mut all = gather::cluster(&context.client, &context.targets.all).await;
-            let found = leaving::find(context, &all, StatusOf::Restless).await?;
+            let found = leaving::find(context, &all, StatusOf::Active).await?;
             let (leave, told): (Vec<_>, Vec<_>) = found.into_iter().unzip();
             all.hosts.extend(told);
             (under_way(&all), Some(leave))

@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArg
     for host in &hosts {
         let target = targets.iter().find(|t| t.name.as_ref() == Some(host));
         let target = target.ok_or_else(|| Failure::usage(format!("no address is known for the host {host}")))?;
-        let status = gather::status(&context.client, target, StatusOf::Restless).await;
+        let status = gather::status(&context.client, target, StatusOf::Active).await;
         shown.push(if status.reachable { None } else { other_key(&context.client, target).await });
         found.push(status);
     }

@@ -175,7 +175,7 @@ impl Course<'_> {
         args: &DrainArgs,
     ) -> Result<Vec<Drained>, Failure> {
         let (mut targets, mut done) = (Vec::new(), Vec::new());
-        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await;
         let boots = boots(&now);
         for host in wave {
             targets.push(context.locate(host).await?);

@@ -196,7 +196,7 @@ impl Following {
     async fn of_everybody(context: &Context, screen: &mut Screen) -> Result<Self, Failure> {
         let mut all = Self::new(context);
         if !context.targets.narrowed && context.targets.depot.is_some() {
-            let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+            let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await;
             all.add_hosts_of(context, screen, others.hosts.iter().flat_map(leaving::generations)).await?;
         }
         Ok(all)
@@ -213,7 +213,7 @@ impl Following {
         let known: Vec<Target> = self.readings.iter().map(|r| r.target.clone()).collect();
         let named = leaving::named_in(&context.targets, generations, &known)?;
         let mut names = Vec::new();
-        for (target, status) in leaving::ask(context, &named, StatusOf::Restless).await {
+        for (target, status) in leaving::ask(context, &named, StatusOf::Active).await {
             let silent = !status.reachable;
             if silent {
                 let why = status.error.unwrap_or_default();

@@ -264,7 +264,7 @@ impl Context {
         named.retain(|t| t.name.as_ref().is_some_and(|name| hosts.contains(name)));
         let mut met = Met { named, others: Vec::new(), silent: Vec::new() };
         let answers = crate::gather::each(&self.client, &unnamed, |client, target| async move {
-            crate::gather::ask(&client, &target, StatusOf::Restless).await
+            crate::gather::ask(&client, &target, StatusOf::Active).await
         });
         for (target, answer) in answers.await {
             match answer {

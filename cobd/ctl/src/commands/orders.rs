@@ -216,8 +216,8 @@ pub(super) async fn to_everybody<O: Order>(
         if let Some(leave) = leave {
             return Ok(leave);
         }
-        let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
-        let found = leaving::find(context, &others, StatusOf::Restless).await?;
+        let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await;
+        let found = leaving::find(context, &others, StatusOf::Active).await?;
         Ok::<_, Failure>(found.into_iter().map(|(target, _)| target).collect())
     };
     let (answers, leave) =

@@ -131,7 +131,7 @@ async fn parts(
 ) -> (Parts, BTreeSet<HostName>) {
     let answers = gather::each(&context.client, targets, |client, target| async move {
         // A host that does not report its time counts as having the common time.
-        let offset = gather::ask(&client, &target, StatusOf::Restless).await.ok().and_then(|h| h.clock_offset_ms);
+        let offset = gather::ask(&client, &target, StatusOf::Active).await.ok().and_then(|h| h.clock_offset_ms);
         let history = match only {
             Some(generation) => match told(&client, &target, generation).await?.filter(is_whole) {
                 Some(OutcomeOf { host, outcome }) => {
@@ -199,11 +199,9 @@ async fn add_left(
         }
         known.extend(named.iter().cloned());
         let (answer, silent): (Vec<_>, Vec<_>) =
-            leaving::ask(context, &named, StatusOf::Restless).await.into_iter().partition(|(_, h)| h.reachable);
-        let silent = without_drained(
-            silent,
-            &gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await,
-        );
+            leaving::ask(context, &named, StatusOf::Active).await.into_iter().partition(|(_, h)| h.reachable);
+        let silent =
+            without_drained(silent, &gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await);
         let answer: Vec<Target> = answer.into_iter().map(|(target, _)| target).collect();
         let (more, lost) = parts(context, screen, &answer, None).await;
         hosts.extend(more);

@@ -171,7 +171,7 @@ impl Page {
             self.contents = depot.contents();
         }
         let mut targets = self.context.targets.all.clone();
-        if let Ok(leave) = leaving::find(&self.context, &status, StatusOf::Restless).await {
+        if let Ok(leave) = leaving::find(&self.context, &status, StatusOf::Active).await {
             targets.extend(leave.into_iter().map(|(target, _)| target));
         }
         if targets != self.targets {

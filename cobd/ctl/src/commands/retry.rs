@@ -219,7 +219,7 @@ fn named(cobs: &[CobId]) -> Vec<CobId> {
 
 /// All failed change objects, and the hosts that have not answered.
 async fn given_up(context: &Context) -> (Vec<CobId>, Vec<HostName>) {
-    let cluster = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+    let cluster = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await;
     let failed = cluster.hosts.iter().flat_map(|host| &host.cobs).filter(|cob| cob.failed);
     let silent = cluster.hosts.iter().filter(|host| !host.reachable).map(|host| host.name.clone());
     (failed.map(|cob| cob.id.clone()).collect(), silent.collect())
@@ -277,7 +277,7 @@ async fn order(
 /// all hosts, because a wait may lead to any host.
 pub(super) async fn until_ended(context: &Context, cobs: &[CobId], deadline: Instant) -> (Ended, ClusterStatus) {
     let targets = &context.targets.all;
-    let mut live = Live::start(&context.client, targets, StatusOf::Restless);
+    let mut live = Live::start(&context.client, targets, StatusOf::Active);
     let mut stranded_since: Option<Instant> = None;
     loop {
         tokio::select! {

@@ -43,12 +43,12 @@ pub(super) struct MovingObjects<'a> {
 }
 
 impl<'a> MovingObjects<'a> {
-    /// The moves between two generations; `at_rest` returns whether an object is idle in its old preferred state.
+    /// The moves between two generations; `is_idle` returns whether an object is idle in its old preferred state.
     pub(super) fn between(
         old: Option<&'a Generation>,
         new: &'a Generation,
         order: Option<&'a SwitchOrder>,
-        at_rest: &dyn Fn(&CobId) -> bool,
+        is_idle: &dyn Fn(&CobId) -> bool,
     ) -> Self {
         let mut moves = Self {
             old: old.map(side).unwrap_or_default(),
@@ -59,7 +59,7 @@ impl<'a> MovingObjects<'a> {
         };
         let ids: BTreeSet<&CobId> = moves.old.keys().chain(moves.new.keys()).copied().collect();
         for id in ids {
-            moves.sow(id, at_rest(id));
+            moves.sow(id, is_idle(id));
         }
         while let Some(id) = moves.open.pop() {
             let needs: Vec<&Need> = [&moves.old, &moves.new].into_iter().flat_map(|s| moves.of(s, id, true)).collect();
@@ -98,10 +98,10 @@ impl<'a> MovingObjects<'a> {
         self.of(&self.old, id, false).into_iter().chain(kept_to(&self.old, id))
     }
 
-    fn sow(&mut self, id: &'a CobId, at_rest: bool) {
+    fn sow(&mut self, id: &'a CobId, is_idle: bool) {
         let (old, new) = (self.old.get(id).copied(), self.new.get(id).copied());
         let same = self.is_same(id);
-        if same && at_rest {
+        if same && is_idle {
             return;
         }
         let goals = self.goals.entry(id).or_default();
@@ -112,7 +112,7 @@ impl<'a> MovingObjects<'a> {
                 goals.own.extend(leaves.then_some(&kind.pre_remove));
             }
         }
-        if !at_rest {
+        if !is_idle {
             goals.called.extend(old.into_iter().chain(new).map(|known| &known.cob.preferred));
         }
         self.open.push(id);

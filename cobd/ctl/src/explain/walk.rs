@@ -189,7 +189,7 @@ impl<'a> Walk<'a, '_> {
         if !cob.retiring && host.switching_to.is_none() {
             return Found { edges: Vec::new(), causes: vec![Cause::not_told(host)] };
         }
-        if is_at_rest(cob) && cob.retiring {
+        if is_idle(cob) && cob.retiring {
             let held: Vec<Edge> = holders(host, cob).collect();
             let causes = if held.is_empty() { vec![is_where_it_leaves(&cob.id, host)] } else { vec![] };
             return Found { edges: held, causes };
@@ -523,10 +523,10 @@ pub fn still_there(host: &HostStatus) -> impl Iterator<Item = &SwitchWait> {
 
 /// It is departing, is idle in its exit state, and has no holders.
 fn has_nothing_to_do(cob: &CobStatus) -> bool {
-    cob.retiring && is_at_rest(cob) && cob.held_by.is_empty()
+    cob.retiring && is_idle(cob) && cob.held_by.is_empty()
 }
 
-fn is_at_rest(cob: &CobStatus) -> bool {
+fn is_idle(cob: &CobStatus) -> bool {
     cob.phase == Phase::Settled && cob.waits_for.is_empty() && !cob.failed
 }
 

@@ -149,9 +149,9 @@ impl Inside {
             Ask::Status { of, reply, .. } => {
                 self.asked += 1;
                 let mut status = self.status.clone();
-                if of == StatusOf::Restless {
+                if of == StatusOf::Active {
                     status.cobs.retain(|c| !is_converged(c) || c.retiring);
-                    status.at_rest = (self.status.cobs.len() - status.cobs.len()) as u64;
+                    status.idle = (self.status.cobs.len() - status.cobs.len()) as u64;
                 }
                 drop(reply.send(status));
             }

@@ -99,7 +99,7 @@ fn the_room_of_what_has_left_is_used_again() {
     assert_eq!((stands(&b), b.engine.objects.layout().0.count()), ((7, None), 2));
 }
 
-fn restless(bench: &Bench) -> (Vec<String>, usize) {
+fn active(bench: &Bench) -> (Vec<String>, usize) {
     let told = bench.engine.status_of_active(bench.now, usize::MAX);
     (told.cobs.into_iter().map(|c| c.id.to_string()).collect(), told.idle)
 }
@@ -108,7 +108,7 @@ fn restless(bench: &Bench) -> (Vec<String>, usize) {
 fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
     let asking = "h/z: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1";
     let mut b = Bench::new(&[X, Y, asking]);
-    assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
+    assert_eq!(active(&b), (vec!["h/z".to_owned()], 2));
     let other = "h/y: 0 1, is 1, prefers 0";
     let told = b.event(go(2, &[X, other, asking]));
     let ends = [
@@ -117,9 +117,9 @@ fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
         "write: h/y begins 1 -> 0",
     ];
     assert_eq!(told[..3], ends, "{told:?}");
-    assert_eq!(restless(&b), (vec!["h/y".to_owned(), "h/z".to_owned()], 1));
+    assert_eq!(active(&b), (vec!["h/y".to_owned(), "h/z".to_owned()], 1));
     b.ended("h/y", true);
-    assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
+    assert_eq!(active(&b), (vec!["h/z".to_owned()], 2));
     // The same again: its request is of a new generation, and no other change object sends a message.
     let told = b.event(go(3, &[X, other, asking]));
     assert!(told[2..].iter().all(|line| line.contains("h/z")), "{told:?}");
@@ -130,10 +130,10 @@ fn of_a_promise_of_one_that_is_where_it_should_be_nobody_who_waits_is_told() {
     let mut b = Bench::new(&[X, Y]);
     b.hears("request a/a of h/x@1 #1.7");
     assert!(b.engine.objects.active().any(|o| !o.requests().is_empty()));
-    assert_eq!(restless(&b), (vec![], 2));
+    assert_eq!(active(&b), (vec![], 2));
     // The request leads it away from its preferred state.
     b.hears("request a/b of h/y@0 #1.8");
-    assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1));
+    assert_eq!(active(&b), (vec!["h/y".to_owned()], 1));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn what_was_counted_before_an_activation_counts_no_more() {
             assert!(told.contains(&"act h/y 0 -> 1, attempt 1".to_owned()), "it does not rest: {told:?}");
             b.ended("h/y", true);
         }
-        assert_eq!(restless(&b), (vec![], 2));
+        assert_eq!(active(&b), (vec![], 2));
         b.event(go(generation, &[X, Y]));
     }
     // Without an activation in between it would.
@@ -196,7 +196,7 @@ fn what_was_counted_before_an_activation_counts_no_more() {
         !told.contains(&"act h/y 0 -> 1, attempt 1".to_owned())
     };
     assert!((0..9).any(|_| rests(&mut b)));
-    assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1), "its status has changed");
+    assert_eq!(active(&b), (vec!["h/y".to_owned()], 1), "its status has changed");
 }
 
 #[test]

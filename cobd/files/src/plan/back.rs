@@ -2,7 +2,7 @@
 
 use super::{Plan, Planner, Step};
 use crate::Choice;
-use crate::decisions::{MAX_BACK, size, way_back};
+use crate::decisions::{MAX_BACK, rollback_id, size};
 use crate::disk::Found;
 use crate::error::FilesError;
 use crate::merge::{self, Merged};
@@ -36,14 +36,14 @@ impl Planner<'_> {
             return Ok(None);
         }
         let Some(applied) = applied.id() else { return Ok(None) };
-        let Some(id) = way_back(path, applied, live.content()?, to) else { return Ok(None) };
+        let Some(id) = rollback_id(path, applied, live.content()?, to) else { return Ok(None) };
         let Some(kept @ Choice::Edited(text)) = self.choices.get(&id) else { return Ok(None) };
         plan.back.insert(id, kept.clone());
         Ok(Some(text))
     }
 
     /// Keeps the users' present text if a merge back from the content to be applied would not restore it.
-    pub(super) fn keep_way_back(
+    pub(super) fn keep_rollback(
         &self,
         path: &TreePath,
         target: &Target,
@@ -89,7 +89,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let applied = git2::Oid::hash_object(git2::ObjectType::Blob, applied).ok();
-        let id = applied.and_then(|applied| way_back(path, applied, &written, &before));
+        let id = applied.and_then(|applied| rollback_id(path, applied, &written, &before));
         plan.back.extend(id.map(|id| (id, Choice::Edited(theirs.to_vec()))));
         Ok(())
     }

@@ -384,7 +384,7 @@ fn what_was_decided_can_be_decided_otherwise_and_is_told() {
     }
     let (_, hunks, _) = bench.files.hunks(COB, &second, false, None).expect("to be edited all the same");
     assert!(String::from_utf8_lossy(&hunks).contains("=======\nport 2\n"), "{hunks:?}");
-    let told = bench.files.foresee(COB, &second, false).expect("looked").difference;
+    let told = bench.files.preview(COB, &second, false).expect("looked").difference;
     assert!(told.contains("the same lines were changed here and in the model; decided: theirs\n"), "{told}");
     assert!(told.contains("-port 9\n+port 2\n"), "{told}");
     bench.files.undecide(COB);
@@ -398,10 +398,10 @@ fn what_would_be_written_is_told_and_not_what_users_have_added() {
     bench.apply(&with(1)).expect("applied");
     bench.write("x.conf", "port 1\ntwo\nthree\nmine\n");
     let told = |checked: cob_files::Checked| checked.difference;
-    let written = told(bench.files.foresee(COB, &with(2), false).expect("looked"));
+    let written = told(bench.files.preview(COB, &with(2), false).expect("looked"));
     assert!(written.contains("-port 1\n+port 2\n") && !written.contains("-mine"), "{written}");
     assert!(told(bench.files.check(COB, &with(2)).expect("looked")).contains("-mine"));
-    assert_eq!(told(bench.files.foresee(COB, &with(1), false).expect("looked")), "", "nothing would be");
+    assert_eq!(told(bench.files.preview(COB, &with(1), false).expect("looked")), "", "nothing would be");
 }
 
 #[test]

@@ -41,7 +41,7 @@ use no_exit_state::NoExitStates;
 /// The operator's way out of the first generation.
 const REMOVES_ALL: &str = "there is no earlier generation: `cobctl rollback 0` removes all its change objects";
 /// The error of a generation without a rollback target.
-pub(in crate::daemon) const NO_WAY_BACK: &str = "no usable rollback target";
+pub(in crate::daemon) const NO_ROLLBACK_TARGET: &str = "no usable rollback target";
 /// The first and the longest delay between attempts to fetch a generation that another host has announced.
 const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
 /// How long a host must be converged to count as settled: restarts on other hosts in the switch may still need it.
@@ -106,7 +106,7 @@ pub(in crate::daemon) struct SwitchWatch {
     failed_before: Option<(CobId, Time)>,
     /// Change objects that may have failed in this tick.
     failed: Vec<CobId>,
-    dead_ends: NoExitStates,
+    no_exit_states: NoExitStates,
     /// Transitions of this tick: change object, from, to.
     made: Vec<(CobId, StateName, StateName)>,
     /// The order that waits for maintenance windows.
@@ -118,7 +118,7 @@ impl SwitchWatch {
     pub(in crate::daemon) fn hear(&mut self, records: &[Record]) {
         for record in records {
             if self.state.on_failure(record.at) == Failing::Withdraw {
-                self.dead_ends.hear(record);
+                self.no_exit_states.hear(record);
             }
             if let Body::Ended { cob, failed: true, .. }
             | Body::Checked { cob, state: None, .. }
@@ -152,7 +152,7 @@ impl SwitchWatch {
             converged: None,
             failed_before,
             failed: Vec::new(),
-            dead_ends: NoExitStates::default(),
+            no_exit_states: NoExitStates::default(),
             made: Vec::new(),
             windows: windows::WindowWatch::default(),
         }
@@ -327,7 +327,7 @@ impl Daemon {
             // A later order replaces the waiting order.
             self.drop_waiting(|_| true, who);
         }
-        self.switch.dead_ends.begin(self.engine.without_exit_state(Time(0)).collect());
+        self.switch.no_exit_states.begin(self.engine.without_exit_state(Time(0)).collect());
         self.switch.told.forget(|generation| generation <= to);
         self.switch.by = who.map(ToOwned::to_owned);
         self.switch.guard = None;
@@ -448,21 +448,21 @@ impl Daemon {
         // A rollback does not remove a working installation unless the order names generation 0.
         let has_settled = self.engine.generation() == left && self.book.durable().settled;
         let named = match to {
-            None if has_settled => self.way_back(left).filter(|to| *to != GenerationNumber(0)),
-            Some(to) => self.names_way_back(left, to).then_some(to),
-            None => self.way_back(left),
+            None if has_settled => self.rollback_target(left).filter(|to| *to != GenerationNumber(0)),
+            Some(to) => self.names_rollback_target(left, to).then_some(to),
+            None => self.rollback_target(left),
         };
         let Some(target) = named else {
             let what = match to {
                 Some(to) => format!("generation {left} names no rollback to {to}"),
-                None => format!("generation {left} names {NO_WAY_BACK}"),
+                None => format!("generation {left} names {NO_ROLLBACK_TARGET}"),
             };
             let hint = match to {
                 Some(to) if to > left => {
                     format!("a rollback goes to an older generation; `cobctl switch {to}` goes to a newer generation")
                 }
                 Some(_) => OLDER_CONTENT.to_owned(),
-                None if self.names_way_back(left, GenerationNumber(0)) => REMOVES_ALL.to_owned(),
+                None if self.names_rollback_target(left, GenerationNumber(0)) => REMOVES_ALL.to_owned(),
                 None => "`cobctl switch N` goes to a generation that was rolled back".to_owned(),
             };
             return self.refuse(reply, RefusalKind::Conflict, &what, &hint);
@@ -480,7 +480,7 @@ impl Daemon {
     }
 
     /// The default rollback target of a generation.
-    pub(in crate::daemon) fn way_back(&self, left: GenerationNumber) -> Option<GenerationNumber> {
+    pub(in crate::daemon) fn rollback_target(&self, left: GenerationNumber) -> Option<GenerationNumber> {
         let state = &self.switch.state;
         let came_from = state.current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
         let manifest = self.manifest_of(left).ok()?;
@@ -490,7 +490,7 @@ impl Daemon {
             return None;
         }
         let is_none = |way: &RollbackTarget| state.is_left(way.generation) || self.leads_to_another(way);
-        way_back(&manifest, came_from, is_none)
+        rollback_target(&manifest, came_from, is_none)
     }
 
     /// Whether this host knows different content under the number of a rollback target.
@@ -505,7 +505,7 @@ impl Daemon {
         Wanted { generation: to, manifest: way.map(|way| way.manifest) }
     }
 
-    fn names_way_back(&self, left: GenerationNumber, to: GenerationNumber) -> bool {
+    fn names_rollback_target(&self, left: GenerationNumber, to: GenerationNumber) -> bool {
         let leads = |way: &RollbackTarget| way.generation == to && !self.leads_to_another(way);
         self.manifest_of(left).is_ok_and(|manifest| to < left && manifest.back.iter().any(leads))
     }
@@ -531,7 +531,7 @@ impl Daemon {
 /// The rollback target: the generation from which the host has come, if the manifest names it, else the newest that the
 /// manifest names. Never a generation that was rolled back or has different content here. The empty generation is the
 /// target only if the host has come from there and no other target is left: others may have had an installation.
-fn way_back(
+fn rollback_target(
     manifest: &Manifest,
     came_from: Option<GenerationNumber>,
     is_none: impl Fn(&RollbackTarget) -> bool,
@@ -577,7 +577,7 @@ mod tests {
         let way = |generation| RollbackTarget { generation: number(generation), manifest: blob_hash(b"") };
         manifest.back = vec![way(7), way(6), way(5), way(9)];
         let back = |from: Option<u64>, withdrawn: &[u64]| {
-            way_back(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
+            rollback_target(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
         };
         assert_eq!(back(Some(7), &[]), Some(7));
         assert_eq!(back(Some(6), &[]), Some(6));
@@ -590,7 +590,7 @@ mod tests {
         // The empty generation is a target only for a host that started there, if no other target is left.
         manifest.back.push(way(0));
         let back = |from: Option<u64>, withdrawn: &[u64]| {
-            way_back(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
+            rollback_target(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
         };
         assert_eq!(back(Some(0), &[]), Some(7));
         assert_eq!(back(Some(0), &[5, 6, 7]), Some(0));

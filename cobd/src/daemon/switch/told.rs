@@ -150,7 +150,7 @@ impl Daemon {
         // A host that sends a request in an abandoned switch does not know about the rollback yet. It rolls back later,
         // and until then its request must not fail here again. A host that does not roll back repeats its request.
         let (to, round) = (switch.to, switch.round);
-        let unaware = state.is_on_its_way_back_from(to, round) || greets && state.is_withdrawn(to, round);
+        let unaware = state.is_rolling_back_from(to, round) || greets && state.is_withdrawn(to, round);
         if switch.left.is_none() && unaware {
             batch.items.retain(|item| !matches!(item, Item::Request(_)));
         }
@@ -180,7 +180,7 @@ impl Daemon {
         }
         // Other hosts may have had no generation before, but this host may have had an installation.
         let had_nothing = || self.switch.state.came_from_nothing(generation);
-        if !self.names_way_back(generation, to) || to == GenerationNumber(0) && !ordered && !had_nothing() {
+        if !self.names_rollback_target(generation, to) || to == GenerationNumber(0) && !ordered && !had_nothing() {
             return self.neighbours.quiet().say(Topic::Withdrawal, Some(host), |more| {
                 warn!(%generation, %to, by = %host, "a rollback is not followed: no manifest names its target{more}");
             });

@@ -12,7 +12,7 @@ use cob_types::{CobId, HostName};
 use tracing::{error, info, warn};
 
 use super::no_exit_state::{Lasting, NoExitCheck};
-use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
+use super::{Aim, NO_ROLLBACK_TARGET, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
 
@@ -42,7 +42,7 @@ impl Daemon {
     pub(super) fn suspect_all(&mut self) {
         let Some(current) = &self.switch.state.current else { return };
         self.switch.failed.extend(self.engine.failed_since(current.at));
-        self.switch.dead_ends.suspect(self.engine.without_exit_state(current.at));
+        self.switch.no_exit_states.suspect(self.engine.without_exit_state(current.at));
     }
 
     /// Performs the next step of the switch at the end of a tick.
@@ -55,7 +55,7 @@ impl Daemon {
         }
         self.reopen();
         self.hear_of_the_turn();
-        self.look_into_dead_ends(now);
+        self.check_no_exit_states(now);
         self.look_at_guard(now);
         self.invalidate_overdue(now);
         self.follow_told(now);
@@ -114,9 +114,9 @@ impl Daemon {
         let again = self.switch.again.map_or(Time::NEVER, |(_, at)| if at > now { at } else { Time::NEVER });
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
-        let dead_end = self.switch.dead_ends.due();
+        let no_exit = self.switch.no_exit_states.due();
         let windows = self.switch.windows.due(self.switch.state.waiting.as_deref());
-        told.min(windows).min(guard).min(again).min(self.switch.tell_rest).min(dead_end).min(if settles > now {
+        told.min(windows).min(guard).min(again).min(self.switch.tell_rest).min(no_exit).min(if settles > now {
             settles
         } else {
             Time::NEVER
@@ -146,9 +146,9 @@ impl Daemon {
     }
 
     /// Under the policy `rollback`, a lasting dead end is a failure.
-    fn look_into_dead_ends(&mut self, now: Time) {
+    fn check_no_exit_states(&mut self, now: Time) {
         if self.switch.state.on_failure(now) != Failing::Withdraw {
-            return self.switch.dead_ends.forget();
+            return self.switch.no_exit_states.forget();
         }
         let Self { engine, switch, .. } = self;
         let checked = |cob: &CobId| engine.check_of(cob).is_some();
@@ -157,7 +157,7 @@ impl Daemon {
             false if engine.is_known(cob) => NoExitCheck::Elsewhere,
             false => NoExitCheck::Unknown,
         };
-        let Lasting { look, failed } = switch.dead_ends.look(now, stands, checked);
+        let Lasting { look, failed } = switch.no_exit_states.look(now, stands, checked);
         let failed = failed.first().and_then(|cob| engine.status_of(cob, now));
         for cob in look {
             self.feed(Event::CheckWanted(cob));
@@ -204,11 +204,11 @@ impl Daemon {
     /// Rolls back the present generation, if there is a rollback target.
     fn withdraw_by_policy(&mut self, why: String) {
         let Some(left) = self.current_goal() else { return };
-        match self.way_back(left) {
+        match self.rollback_target(left) {
             Some(to) => self.withdraw(left, Withdrawal { to, why, ..Withdrawal::default() }, None),
             None => {
-                error!(generation = %left, why, "it names {NO_WAY_BACK}: it can't be rolled back");
-                let why = format!("{why}; generation {left} names {NO_WAY_BACK}");
+                error!(generation = %left, why, "it names {NO_ROLLBACK_TARGET}: it can't be rolled back");
+                let why = format!("{why}; generation {left} names {NO_ROLLBACK_TARGET}");
                 self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
             }
         }

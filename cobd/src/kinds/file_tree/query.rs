@@ -38,7 +38,7 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
     Ok(match query {
         FilesQuery::Diff { retire, written } => {
             let (cob, wanted) = (need.cob(), need.wanted()?);
-            let checked = if written { files.foresee(cob, &wanted, retire) } else { files.look(cob, &wanted, retire) }?;
+            let checked = if written { files.preview(cob, &wanted, retire) } else { files.look(cob, &wanted, retire) }?;
             let conflicts = checked.conflicts.into_iter().map(|c| FileConflict {
                 path: c.path.to_string(),
                 what: c.what,

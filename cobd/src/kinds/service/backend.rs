@@ -16,7 +16,7 @@ use super::former::{self, Form};
 use super::leaving;
 use super::link::Link;
 use super::logs;
-use super::mover::{Answer, Goal, Wish};
+use super::mover::{Answer, Goal, Task};
 use super::unit::{self, Judgement, Question};
 use super::watch::Watcher;
 use crate::blocking::beside;
@@ -127,7 +127,7 @@ impl Backend for ServiceKind {
         let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
         // Only root has access to the folder of its files.
         let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
-        let wish = Wish {
+        let task = Task {
             goal: goal(attempt, content.on_change),
             folder: tools.service_folder(&context.cob.id),
             identity: identity(context),
@@ -142,12 +142,12 @@ impl Backend for ServiceKind {
             triggers: self.watcher.triggers().as_ref().clone(),
             wanted: if is_socket(&content) { self.watcher.wanted().as_ref().clone() } else { BTreeSet::new() },
         };
-        let command = match tools.call(MOVE_SERVICE, &wish) {
+        let command = match tools.call(MOVE_SERVICE, &task) {
             Ok(command) => command,
             Err(reason) => return Work::known(Outcome::failed(reason)),
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
-        let values = if wish.goal == Goal::Stop { Values::new() } else { exports(&content) };
+        let values = if task.goal == Goal::Stop { Values::new() } else { exports(&content) };
         let grace = Duration::from_millis(transition.grace_ms);
         Work::process(command, timeout, grace, move |result| read_transition(timeout, result, values))
     }

@@ -31,10 +31,10 @@ use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
 /// How long the supervisor may take to note the service's process after its start.
 const NOTED: Duration = Duration::from_secs(2);
 
-/// The task (`Wish`): the second argument, as JSON. Command lines are public, so the service's variables come with the
+/// The task (`Task`): the second argument, as JSON. Command lines are public, so the service's variables come with the
 /// content.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct Task {
     pub(super) goal: Goal,
     pub(super) folder: PathBuf,
     pub(super) identity: String,
@@ -81,10 +81,10 @@ pub(super) enum Answer {
 }
 
 /// Carries out the transition. `main_if_runner` calls it in a separate process.
-pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
-    let moved = Wish::read(wish).and_then(|(wish, content)| match &content.start {
-        None => unit::make_move(&wish, content),
-        Some(start) => Mover::new(program, wish, start.clone(), content)?.go(),
+pub(crate) fn make_move(program: &Program, task: &OsStr) -> ExitCode {
+    let moved = Task::read(task).and_then(|(task, content)| match &content.start {
+        None => unit::make_move(&task, content),
+        Some(start) => Mover::new(program, task, start.clone(), content)?.go(),
     });
     let (answer, code) = match moved {
         Ok(()) => (Answer::Done, ExitCode::SUCCESS),
@@ -101,7 +101,7 @@ pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
 
 struct Mover<'a> {
     program: &'a Program,
-    wish: Wish,
+    task: Task,
     content: Service,
     start: Command,
     commands: Commands,
@@ -113,13 +113,13 @@ struct Mover<'a> {
     grace: Duration,
 }
 
-impl Wish {
+impl Task {
     fn read(text: &OsStr) -> Result<(Self, Service), String> {
-        let wish: Self = serde_json::from_slice(text.as_encoded_bytes()).map_err(|e| format!("the wish: {e}"))?;
+        let task: Self = serde_json::from_slice(text.as_encoded_bytes()).map_err(|e| format!("the wish: {e}"))?;
         let path = content_path();
         let content = fs::read_to_string(&path).map(Zeroizing::new).map_err(|e| format!("{}: {e}", path.display()))?;
-        make_folder(&wish.folder).map_err(|e| format!("{}: {e}", wish.folder.display()))?;
-        Ok((wish, read(&content)?))
+        make_folder(&task.folder).map_err(|e| format!("{}: {e}", task.folder.display()))?;
+        Ok((task, read(&content)?))
     }
 }
 
@@ -128,26 +128,26 @@ fn content_path() -> PathBuf {
 }
 
 impl<'a> Mover<'a> {
-    fn new(program: &'a Program, wish: Wish, start: Command, content: Service) -> Result<Self, String> {
+    fn new(program: &'a Program, task: Task, start: Command, content: Service) -> Result<Self, String> {
         // The action's own private folder has the values.
         let own = content_path().parent().map(Path::to_owned);
-        let secrets = match (&wish.private, &own) {
+        let secrets = match (&task.private, &own) {
             (Some(_), Some(own)) => Some(Opened::read(own).map_err(|e| format!("its secrets are gone: {e}"))?),
             (_, _) => None,
         };
-        let time = Duration::from_millis(wish.timeout_ms);
-        let grace = Duration::from_millis(wish.grace_ms);
+        let time = Duration::from_millis(task.timeout_ms);
+        let grace = Duration::from_millis(task.grace_ms);
         let run_as = content.user.as_ref().map(|user| RunAs::find(user, content.group.as_deref()));
         // The user is not needed for a stop.
-        let run_as = if wish.goal == Goal::Stop { run_as.and_then(Result::ok) } else { run_as.transpose()? };
+        let run_as = if task.goal == Goal::Stop { run_as.and_then(Result::ok) } else { run_as.transpose()? };
         let mut environment = environment(&content.env);
         if let Some(run_as) = &run_as {
             run_as.add_to(&mut environment);
             environment.extend(content.env.clone());
         }
         let commands = Commands {
-            place: own.filter(|_| secrets.is_some()).unwrap_or_else(|| wish.folder.clone()),
-            working_folder: wish.working_folder.clone(),
+            place: own.filter(|_| secrets.is_some()).unwrap_or_else(|| task.folder.clone()),
+            working_folder: task.working_folder.clone(),
             environment,
             redactor: secrets.as_ref().map(Opened::redactor),
             grace,
@@ -159,18 +159,18 @@ impl<'a> Mover<'a> {
             commands,
             secrets,
             content,
-            folder: ServiceFolder::new(wish.folder.clone()),
+            folder: ServiceFolder::new(task.folder.clone()),
             // The last quarter is for stopping a service that did not become ready.
             limit: Instant::now() + time - time / 4,
             grace,
-            wish,
+            task,
         })
     }
 
     fn go(&self) -> Result<(), String> {
         unit::end_former(&self.folder, self.limit)?;
         former::end_commands(&self.folder, form(&self.content), &self.commands, self.limit)?;
-        match self.wish.goal {
+        match self.task.goal {
             Goal::Start | Goal::Adjust => self.up(),
             Goal::Reload => self.reload(),
             Goal::Stop => self.down(),
@@ -183,7 +183,7 @@ impl<'a> Mover<'a> {
         }
         match self.folder.look() {
             // Started by an earlier attempt.
-            Look::Running { identity: Some(identity), .. } if identity == self.wish.identity => {}
+            Look::Running { identity: Some(identity), .. } if identity == self.task.identity => {}
             Look::Running { .. } => {
                 self.kept().stop(self.limit)?;
                 self.begin()?;
@@ -229,7 +229,7 @@ impl<'a> Mover<'a> {
             Some(status) => self.answers_ready(status)?,
             None => self.become_ready()?,
         }
-        plan.identity.clone_from(&self.wish.identity);
+        plan.identity.clone_from(&self.task.identity);
         self.folder.record(&plan).map_err(|e| format!("noting its configuration: {e}"))
     }
 
@@ -245,7 +245,7 @@ impl<'a> Mover<'a> {
 
     /// Writes the supervisor's input into the service's private folder.
     fn hand_over_secrets(&self) -> io::Result<()> {
-        let (Some(private), Some(opened)) = (&self.wish.private, &self.secrets) else { return Ok(()) };
+        let (Some(private), Some(opened)) = (&self.task.private, &self.secrets) else { return Ok(()) };
         remove_folder(private)?;
         make_folder(private)?;
         opened.write(private)?;
@@ -253,17 +253,17 @@ impl<'a> Mover<'a> {
     }
 
     fn plan(&self) -> Plan {
-        let private = self.wish.private.clone();
+        let private = self.task.private.clone();
         Plan {
             format: Plan::FORMAT,
-            identity: self.wish.identity.clone(),
+            identity: self.task.identity.clone(),
             boot: boot(),
             start: self.start.clone(),
             stop: self.content.stop.clone(),
             status: self.content.status.clone(),
             environment: if private.is_none() { self.commands.environment.clone() } else { BTreeMap::new() },
-            working_folder: self.wish.working_folder.clone(),
-            grace_ms: self.wish.grace_ms,
+            working_folder: self.task.working_folder.clone(),
+            grace_ms: self.task.grace_ms,
             run_as: self.commands.run_as.clone(),
             private,
             life: 0,
@@ -291,7 +291,7 @@ impl<'a> Mover<'a> {
             (is_ready && Instant::now() >= settled && self.is_noted(settled)).then_some(Ok(()))
         });
         ready.unwrap_or_else(|| {
-            let within = Duration::from_millis(self.wish.timeout_ms);
+            let within = Duration::from_millis(self.task.timeout_ms);
             let why = format!("it was not ready within three quarters of {within:?}{}", attempts.words());
             Err(why + &self.last_words_behind())
         })
@@ -316,7 +316,7 @@ impl<'a> Mover<'a> {
         let recorded = self.folder.plan();
         if self.driven(status).runs()? {
             self.note_that_it_ran(recorded.is_some())?;
-            if recorded.as_ref().is_some_and(|p| p.identity == self.wish.identity) {
+            if recorded.as_ref().is_some_and(|p| p.identity == self.task.identity) {
                 return self.answers_ready(status);
             }
             let stop = recorded.and_then(|p| p.stop).or_else(|| self.content.stop.clone());

@@ -329,7 +329,7 @@ impl Place {
         let now = seen.map(|now| remount::shown(&now, &self.host.path(&self.path))).transpose()?.unwrap_or_default();
         // The previous version of the daemon noted only the flags.
         let is_known = before["options"].is_array();
-        let options = if is_known { remount::way_back(&self.kind, &options, &now) } else { Vec::new() };
+        let options = if is_known { remount::reverse_options(&self.kind, &options, &now) } else { Vec::new() };
         if other_flags || !options.is_empty() {
             self.remount(&flags.iter().map(String::as_str).collect::<Vec<_>>(), &options)?;
         }

@@ -77,7 +77,7 @@ pub(super) fn shown(mounted: &Mounted, path: &Path) -> Result<Vec<String>, Strin
 }
 
 /// The options that lead from the shown options back to the earlier options.
-pub(super) fn way_back(kind: &str, before: &[String], now: &[String]) -> Vec<String> {
+pub(super) fn reverse_options(kind: &str, before: &[String], now: &[String]) -> Vec<String> {
     let is_of_root =
         |option: &str| kind == "tmpfs" && TMPFS_ROOT.iter().any(|(key, _)| option.split('=').next() == Some(*key));
     before.iter().filter(|option| !now.contains(option) && !is_of_root(option)).cloned().collect()
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_way_back_names_what_has_changed() {
-        let way = |kind: &str, before: &str, now: &str| way_back(kind, &options(before), &options(now));
+        let way = |kind: &str, before: &str, now: &str| reverse_options(kind, &options(before), &options(now));
         assert_eq!(way("tmpfs", "size=3072 nr_inodes=9 mode=700", "size=4096 nr_inodes=9"), ["size=3072"]);
         assert_eq!(way("ext4", "commit=30", "commit=60 x=1"), ["commit=30"]);
     }

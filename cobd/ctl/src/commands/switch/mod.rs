@@ -148,7 +148,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     let mut plan = plan_back(context, &switch)?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
     plan.left = switch.left;
-    go_by_the_way_back(screen, &mut plan, &switch);
+    use_rollback(screen, &mut plan, &switch);
     // Some hosts may be back already, so the abandoned generation is searched for removed hosts too.
     add_leaving(context, &mut plan, &now, switch.left)?;
     let mut report = Report::new(plan.generation);
@@ -171,7 +171,7 @@ fn with_those_who_left(context: &Context) -> Result<Context, Failure> {
 }
 
 /// Hosts roll back to the content that was signed as rollback target, even if the depot has another under the number.
-fn go_by_the_way_back(screen: &mut Screen, plan: &mut Plan, switch: &SwitchStatus) {
+fn use_rollback(screen: &mut Screen, plan: &mut Plan, switch: &SwitchStatus) {
     let (Some(own), Some(of_depot)) = (switch.manifest, plan.manifest) else { return };
     if own == of_depot {
         return;
@@ -203,7 +203,7 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
         let order = order.clone();
         async move {
             // A host that does not answer a status query gets less time than a host that searches its rollback target.
-            gather::ask(&client, &target, StatusOf::Restless).await?;
+            gather::ask(&client, &target, StatusOf::Active).await?;
             client.order_within(&target.endpoint, &order, within).await
         }
     });
@@ -270,7 +270,7 @@ async fn return_begun(
 ) -> Option<(ClusterStatus, SwitchStatus)> {
     let is_meant = |to: &GenerationNumber| leads_to.is_empty() || leads_to.contains(to);
     loop {
-        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Active).await;
         let returns =
             |host: &HostStatus| host.switch.clone().filter(|switch| switch.left.is_some() && is_meant(&switch.to));
         if let Some(switch) = now.hosts.iter().find_map(returns) {
@@ -298,7 +298,7 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
     // generation has been in it.
     let parent = context.targets.manifest(plan.generation)?.map(|manifest| manifest.parent);
     let told = first.hosts.iter().flat_map(leaving::generations).chain(parent);
-    for (target, _) in leaving::find_in(context, told, StatusOf::Restless).await? {
+    for (target, _) in leaving::find_in(context, told, StatusOf::Active).await? {
         if !plan.hosts.iter().chain(&plan.leaving).any(|known| known.name == target.name) {
             plan.leaving.push(target);
         }
@@ -637,7 +637,7 @@ fn add_leaving(
 /// on.
 async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
     let answers = gather::each(&context.client, &plan.hosts, |client, target| async move {
-        gather::status(&client, &target, StatusOf::Restless).await
+        gather::status(&client, &target, StatusOf::Active).await
     })
     .await;
     for (target, (_, status)) in plan.hosts.iter_mut().zip(&answers) {

@@ -552,9 +552,9 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     let there = |h: &&HostStatus| h.reachable && h.generation == Some(plan.generation) && h.goal().is_none();
     let known = sum(cluster.hosts.iter().filter(there).map(HostStatus::cob_count));
     let total = sum(plan.expected.cobs.values().copied()).max(known);
-    let at_rest = sum(cluster.hosts.iter().filter(there).map(|h| h.at_rest));
+    let idle = sum(cluster.hosts.iter().filter(there).map(|h| h.idle));
     let listed = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_converged(c)).count();
-    let settled = at_rest.saturating_add(listed);
+    let settled = idle.saturating_add(listed);
     let stays = |h: &&HostStatus| plan.hosts.iter().any(|t| t.name.as_ref() == Some(&h.name));
     let active = cluster.hosts.iter().filter(there).filter(stays).count();
     let mut line = format!(
@@ -668,11 +668,11 @@ mod tests {
     #[test]
     fn those_that_wait_and_are_not_listed_are_counted() {
         let cobs = vec![moving("n1/ip", "down", "up"), waiting("n1/db", "down", "up", vec![lock("n1/ip", "up")])];
-        let line = progress(&plan(), &cluster(vec![HostStatus { waiting: 1, at_rest: 2, ..host("n1", 7, cobs) }]));
+        let line = progress(&plan(), &cluster(vec![HostStatus { waiting: 1, idle: 2, ..host("n1", 7, cobs) }]));
         assert!(line.ends_with("2 of 5 change objects settled; moving n1/ip; waiting n1/db and 1 more"), "{line}");
         // Directly after a start no change object waits yet.
         let looked_at = cob_types::status::CobStatus { phase: Phase::Checking, state: None, ..settled("n1/db", "up") };
-        let host = HostStatus { waiting: 3, at_rest: 1, ..host("n1", 7, vec![looked_at]) };
+        let host = HostStatus { waiting: 3, idle: 1, ..host("n1", 7, vec![looked_at]) };
         let line = progress(&plan(), &cluster(vec![host]));
         assert!(line.ends_with("1 of 5 change objects settled; checking n1/db and 3 more"), "{line}");
     }

@@ -34,7 +34,7 @@ use crate::failure::Failure;
 use crate::gather;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Expected, Verdict, hopeless, judge};
+use crate::verdict::{Expected, Verdict, judge, needing_operator};
 use crate::words::{count, list, span};
 
 /// How long a stage may take to converge if no wait is given.
@@ -149,13 +149,13 @@ fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Cou
     let mut coupling = Coupling::default();
     for generation in active.into_iter().filter(|g| *g != Some(plan.generation)) {
         let old = generation.map(|g| depot.whole(g)).transpose()?;
-        coupling.extend(Coupling::between(old.as_ref(), &new, &at_rest(first)));
+        coupling.extend(Coupling::between(old.as_ref(), &new, &is_idle(first)));
     }
     Ok(coupling)
 }
 
 /// Whether a change object is idle in its preferred state; not so on a host with unlisted objects or a pending switch.
-fn at_rest(first: &ClusterStatus) -> impl Fn(&CobId) -> bool {
+fn is_idle(first: &ClusterStatus) -> impl Fn(&CobId) -> bool {
     let is_known = |h: &&HostStatus| h.reachable && h.goal().is_none() && h.waiting == 0;
     let hosts: BTreeSet<HostName> = first.hosts.iter().filter(is_known).map(|h| h.name.clone()).collect();
     let rests = |c: &&CobStatus| c.phase == Phase::Settled && !c.failed && c.state.as_ref() == Some(&c.preferred);
@@ -512,7 +512,7 @@ impl Run<'_> {
         let targets: Vec<Target> = hosts.iter().map(|(target, _)| target.clone()).collect();
         let mut stuck_since: Option<Instant> = None;
         loop {
-            let now = gather::cluster_of(&self.context.client, &targets, StatusOf::Restless).await;
+            let now = gather::cluster_of(&self.context.client, &targets, StatusOf::Active).await;
             let mut not = Vec::new();
             for (target, generation) in hosts {
                 let its = now.hosts.iter().filter(|host| host.name == target.stand_in()).cloned().collect();
@@ -526,11 +526,11 @@ impl Run<'_> {
                 return Ok(());
             }
             // A status may have been taken just before a transition starts.
-            stuck_since = hopeless(&now).map(|_| stuck_since.unwrap_or_else(Instant::now));
+            stuck_since = needing_operator(&now).map(|_| stuck_since.unwrap_or_else(Instant::now));
             let is_stuck = stuck_since.is_some_and(|since| since.elapsed() >= HOPELESS_FOR);
             // Only the complete status contains the final causes of waits.
             if Instant::now() >= deadline
-                || is_stuck && hopeless(&gather::cluster(&self.context.client, &targets).await).is_some()
+                || is_stuck && needing_operator(&gather::cluster(&self.context.client, &targets).await).is_some()
             {
                 return Err(not);
             }

@@ -20,7 +20,7 @@ use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Verdict, hopeless};
+use crate::verdict::{Verdict, needing_operator};
 
 /// How often the progress line is updated while no status arrives.
 const TICK: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub(super) async fn until_ended(
     (began, deadline): (Instant, Instant),
 ) -> CommandResult {
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
-    let mut live = Live::start(&context.client, &targets, StatusOf::Restless);
+    let mut live = Live::start(&context.client, &targets, StatusOf::Active);
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
     let mut progress = Progress::default();
     progress.absent(absent.iter(), began);
@@ -49,7 +49,7 @@ pub(super) async fn until_ended(
     for target in absent {
         late.spawn(prepare::catch_up(context.client.clone(), target, plan.order()));
     }
-    let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
+    let mut needing_operator_since: Option<(Vec<CobId>, Instant)> = None;
     // A single future for the whole wait, so that a signal between two iterations is not lost.
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     let (ended, cluster) = loop {
@@ -87,26 +87,26 @@ pub(super) async fn until_ended(
             continue;
         }
         if withdrawn(&watched, plan.generation).is_some() {
-            let fresh = gather::cluster_of(&context.client, &targets, StatusOf::Restless).await;
+            let fresh = gather::cluster_of(&context.client, &targets, StatusOf::Active).await;
             if let Some(lines) = withdrawn(&fresh, plan.generation) {
                 break (Ended::Withdrawn(lines), fresh);
             }
         }
-        hopeless_since = match (hopeless(&watched), hopeless_since) {
+        needing_operator_since = match (needing_operator(&watched), needing_operator_since) {
             (Some(now), Some((before, since))) if now == before => Some((now, since)),
             (Some(now), _) => Some((now, Instant::now())),
             (None, _) => None,
         };
         let patience = if goes_back(&watched) { GOES_BACK_IN } else { HOPELESS_FOR };
-        let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= patience);
+        let given_up = needing_operator_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= patience);
         if given_up || plan.is_converged(&watched) || plan.only_fenced_are_left(&watched).is_some() {
             // A failure is explained from all change objects; convergence is confirmed by the active ones.
-            let of = if given_up { StatusOf::All } else { StatusOf::Restless };
+            let of = if given_up { StatusOf::All } else { StatusOf::Active };
             let fresh = gather::cluster_of(&context.client, &targets, of).await;
             if plan.is_converged(&fresh) {
                 break (Ended::Converged, fresh);
             }
-            if given_up && let Some(causes) = hopeless(&fresh) {
+            if given_up && let Some(causes) = needing_operator(&fresh) {
                 break (Ended::Failed(causes), fresh);
             }
             if let Some(hosts) = plan.only_fenced_are_left(&fresh) {
@@ -142,7 +142,7 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Act
 fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
     match plan.verdict(fresh) {
         Verdict::Converged(_) => Ended::Converged,
-        Verdict::Not(_) => match hopeless(fresh) {
+        Verdict::Not(_) => match needing_operator(fresh) {
             Some(causes) => Ended::Failed(causes),
             None => Ended::Late,
         },

@@ -196,7 +196,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
     if by_itself && is_run_by_a_trigger(state, content, &question.triggers, look.started.as_ref()) {
         return Ok(match older_than_wanted(question, look).filter(|_| serves_a_socket(state)) {
             Some(why) => ("outdated", why),
-            None => at_rest(content, look),
+            None => inactive(content, look),
         });
     }
     if state.restarts() {
@@ -221,7 +221,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
         if question.leaving && look.changed {
             return Ok(("outdated", "the original state is not restored yet".to_owned()));
         }
-        return Ok(if question.rests_down { at_rest(content, look) } else { ("down", String::new()) });
+        return Ok(if question.rests_down { inactive(content, look) } else { ("down", String::new()) });
     }
     if let Some(why) = older_than_wanted(question, look) {
         return Ok(("outdated", why));
@@ -233,7 +233,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
 }
 
 /// The state of a stopped unit: down if all parts are as desired.
-fn at_rest(content: &Service, look: &Look) -> (&'static str, String) {
+fn inactive(content: &Service, look: &Look) -> (&'static str, String) {
     let state = &look.state;
     let mut differs = look.files.clone();
     if state.needs_reload {

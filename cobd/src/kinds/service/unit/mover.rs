@@ -29,7 +29,7 @@ use crate::kinds::service::commands::{Commands, environment, last_words};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, end_commands};
 use crate::kinds::service::leaving::Going;
-use crate::kinds::service::mover::{Goal, Wish};
+use crate::kinds::service::mover::{Goal, Task};
 use crate::kinds::service::ready::Attempts;
 
 /// The pause between two looks at a unit.
@@ -41,30 +41,30 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The reason of the failure, as text.
-pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: Service) -> Result<(), String> {
+pub(in crate::kinds::service) fn make_move(task: &Task, mut content: Service) -> Result<(), String> {
     let runtime = runtime()?;
-    let time = Duration::from_millis(wish.timeout_ms);
+    let time = Duration::from_millis(task.timeout_ms);
     // The last quarter is for stopping a unit that did not become ready.
     let limit = Instant::now() + time - time / 4;
     let commands = Commands {
-        place: wish.folder.clone(),
-        working_folder: wish.working_folder.clone(),
+        place: task.folder.clone(),
+        working_folder: task.working_folder.clone(),
         environment: environment(&BTreeMap::new()),
         redactor: None,
-        grace: Duration::from_millis(wish.grace_ms),
+        grace: Duration::from_millis(task.grace_ms),
         run_as: None,
     };
     let moved = runtime.block_on(async {
-        let bus = Bus::connect(&wish.systemd).await?;
-        let folder = ServiceFolder::new(wish.folder.clone());
+        let bus = Bus::connect(&task.systemd).await?;
+        let folder = ServiceFolder::new(task.folder.clone());
         // The supervisor of a service holds the lock.
         end_commands(&folder, Form::Unit(&content.name()), &commands, limit.into_std())?;
         // Waits for a departure that still runs after the change object came back.
         let _lock = folder.take_lock_until(limit.into_std()).map_err(|e| format!("taking its lock: {e}"))?;
         let called = content.name();
-        name_as_systemd_does(&bus, &wish.folder, &mut content).await?;
+        name_as_systemd_does(&bus, &task.folder, &mut content).await?;
         let (unit, commands, begun) = (content.name(), Arc::new(commands), SystemTime::now());
-        Mover { bus, unit, called, content, wish, commands, limit, begun }.go().await
+        Mover { bus, unit, called, content, task, commands, limit, begun }.go().await
     });
     // A running `ready` command is ended with this process.
     runtime.shutdown_background();
@@ -135,7 +135,7 @@ struct Mover<'a> {
     /// The name in the content, which may be an alias.
     called: String,
     content: Service,
-    wish: &'a Wish,
+    task: &'a Task,
     /// Runs `ready`.
     commands: Arc<Commands>,
     /// The time limit, a little before the runner ends the process.
@@ -152,11 +152,11 @@ impl Mover<'_> {
             if is_own(&unit) {
                 return Err(refusal(&unit));
             }
-            match Before::read(&self.wish.folder)?.filter(|before| !before.restored) {
-                Some(mut before) => before.settle_links(&self.wish.folder)?,
+            match Before::read(&self.task.folder)?.filter(|before| !before.restored) {
+                Some(mut before) => before.settle_links(&self.task.folder)?,
                 None => self.take_over().await?,
             }
-            match self.wish.goal {
+            match self.task.goal {
                 Goal::Start => self.start().await,
                 Goal::Reload => self.reload().await,
                 Goal::Adjust => self.adjust().await,
@@ -166,7 +166,7 @@ impl Mover<'_> {
         tokio::select! {
             done = work => done,
             _ = terminate.recv() => {
-                if self.wish.goal == Goal::Start {
+                if self.task.goal == Goal::Start {
                     // A cancelled start must not end like a wanted start.
                     let _ = self.bus.job("StopUnit", &self.unit, Instant::now() + AFTERWARDS).await;
                 }
@@ -177,15 +177,15 @@ impl Mover<'_> {
 
     /// Stops the unit of an earlier content, and restores its original state.
     async fn end_former(&self) -> Result<(), String> {
-        let Some(before) = Before::of_former(&self.wish.folder, Some(&self.unit))? else { return Ok(()) };
+        let Some(before) = Before::of_former(&self.task.folder, Some(&self.unit))? else { return Ok(()) };
         let why = of_former(&before);
-        put_other_back(&self.bus, &self.wish.folder, before, self.limit).await.map_err(why)
+        put_other_back(&self.bus, &self.task.folder, before, self.limit).await.map_err(why)
     }
 
     /// Takes over the notes of another change object of this unit that has just departed: the original state is
     /// restored when this change object departs.
     async fn take_over(&self) -> Result<(), String> {
-        let own = &self.wish.folder;
+        let own = &self.task.folder;
         let entries =
             own.parent().and_then(|services| std::fs::read_dir(services).ok()).into_iter().flatten().flatten();
         for folder in entries.map(|entry| entry.path()).filter(|folder| folder != own) {
@@ -218,8 +218,8 @@ impl Mover<'_> {
 
     async fn start(&self) -> Result<(), String> {
         let found = self.bus.look(&self.unit).await?;
-        let files = self.content.files(&self.wish.working_folder)?;
-        let identity = identity(&self.content, &files, self.wish.rests_on.as_deref());
+        let files = self.content.files(&self.task.working_folder)?;
+        let identity = identity(&self.content, &files, self.task.rests_on.as_deref());
         self.unmask(&found, &files).await?;
         let state = self.apply(&found, &files).await?;
         self.can_start(&state)?;
@@ -233,7 +233,7 @@ impl Mover<'_> {
                 self.unit
             ));
         }
-        let current = Started::read(&self.wish.folder).is_some_and(|started| {
+        let current = Started::read(&self.task.folder).is_some_and(|started| {
             started.identity == identity && started.invocation == state.invocation && !state.needs_reload
         });
         if state.runs() && current && configuration(&state).0 == self.recorded_configuration() {
@@ -246,10 +246,10 @@ impl Mover<'_> {
         // `StartUnit` would wait for an automatic restart by systemd.
         let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
         if !state.runs() && !state.moves() {
-            let noted = Before::read(&self.wish.folder)?.map(|before| before.others_ran).unwrap_or_default();
+            let noted = Before::read(&self.task.folder)?.map(|before| before.others_ran).unwrap_or_default();
             start_triggers(&self.bus, &state, &noted, self.limit).await?;
         }
-        let ran = stop_served(&self.bus, &state, &self.wish.wanted, self.limit).await?;
+        let ran = stop_served(&self.bus, &state, &self.task.wanted, self.limit).await?;
         let started = match self.bus.job(method, &self.unit, self.limit).await {
             Ok(()) => self.become_ready(&identity).await,
             Err(why) => Err(self.explain(why).await),
@@ -273,7 +273,7 @@ impl Mover<'_> {
         if !found.runs() || self.content.on_change != OnChange::Reload {
             return self.start().await;
         }
-        let files = self.content.files(&self.wish.working_folder)?;
+        let files = self.content.files(&self.task.working_folder)?;
         let state = self.apply(&found, &files).await?;
         if !state.can_reload {
             return Err(format!(
@@ -284,7 +284,7 @@ impl Mover<'_> {
         if let Err(why) = self.bus.job("ReloadUnit", &self.unit, self.limit).await {
             return Err(self.explain(format!("reload: {why}")).await);
         }
-        self.become_ready(&identity(&self.content, &files, self.wish.rests_on.as_deref())).await
+        self.become_ready(&identity(&self.content, &files, self.task.rests_on.as_deref())).await
     }
 
     /// Corrects differences that need no stop.
@@ -302,13 +302,13 @@ impl Mover<'_> {
 
     async fn stop(&self) -> Result<(), String> {
         let found = self.bus.look(&self.unit).await?;
-        let leaves = self.wish.leaving;
-        let files = if leaves { UnitFiles::new() } else { self.content.files(&self.wish.working_folder)? };
+        let leaves = self.task.leaving;
+        let files = if leaves { UnitFiles::new() } else { self.content.files(&self.task.working_folder)? };
         self.note(&found, [].into_iter())?;
-        let started = Started::read(&self.wish.folder);
-        let run_by_a_trigger = self.wish.rests_down
+        let started = Started::read(&self.task.folder);
+        let run_by_a_trigger = self.task.rests_down
             && !leaves
-            && is_run_by_a_trigger(&found, &self.content, &self.wish.triggers, started.as_ref());
+            && is_run_by_a_trigger(&found, &self.content, &self.task.triggers, started.as_ref());
         if !run_by_a_trigger {
             if found.runs() || found.moves() {
                 if leaves {
@@ -318,10 +318,10 @@ impl Mover<'_> {
             }
             self.bus.reset_failed(&self.unit).await;
         }
-        Started::remove(&self.wish.folder);
+        Started::remove(&self.task.folder);
         let mut state = self.bus.look(&self.unit).await?;
         let runs_again = !run_by_a_trigger && (state.runs() || state.moves());
-        if runs_again && !self.wish.rests_down && self.stop_triggers(&state).await? {
+        if runs_again && !self.task.rests_down && self.stop_triggers(&state).await? {
             self.stop_it().await?;
             state = self.bus.look(&self.unit).await?;
         }
@@ -329,12 +329,12 @@ impl Mover<'_> {
             return Err(self.still_runs(&state));
         }
         if leaves {
-            let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
-            let back = put_all_back(&self.bus, &self.wish.folder, &mut before).await;
+            let Some(mut before) = Before::read(&self.task.folder)? else { return Ok(()) };
+            let back = put_all_back(&self.bus, &self.task.folder, &mut before).await;
             back.map_err(|why| format!("restoring the original state: {why}"))?;
-            return if before.that_ran().is_empty() { Before::remove(&self.wish.folder) } else { Ok(()) };
+            return if before.that_ran().is_empty() { Before::remove(&self.task.folder) } else { Ok(()) };
         }
-        if self.wish.rests_down {
+        if self.task.rests_down {
             self.unmask(&state, &files).await?;
             self.apply(&state, &files).await?;
         }
@@ -355,13 +355,13 @@ impl Mover<'_> {
     /// Stops sockets outside of the model that would start the unit again at once. They run again with its next start, or
     /// after its departure. Returns whether there was one.
     async fn stop_triggers(&self, found: &UnitState) -> Result<bool, String> {
-        let triggers = outside_triggers(&self.bus, found, &self.wish.triggers).await?;
+        let triggers = outside_triggers(&self.bus, found, &self.task.triggers).await?;
         if triggers.is_empty() {
             return Ok(false);
         }
         let mut before = self.note(found, [].into_iter())?;
         before.others_ran.extend(triggers.iter().cloned());
-        before.write(&self.wish.folder)?;
+        before.write(&self.task.folder)?;
         for name in triggers {
             let stopped = self.bus.job("StopUnit", &name, self.limit).await;
             stopped.map_err(|why| format!("stopping {name}, which starts {} again: {why}", self.unit))?;
@@ -384,7 +384,7 @@ impl Mover<'_> {
         if !found.is_masked() {
             return Ok(());
         }
-        let goes_down = self.wish.goal == Goal::Stop;
+        let goes_down = self.task.goal == Goal::Stop;
         let unwanted = match self.content.mask {
             Some(while_down) => !(while_down && goes_down),
             None => files.contains_key(&self.unit) || self.masked_by_us()?,
@@ -407,7 +407,7 @@ impl Mover<'_> {
 
     /// Whether the unit had no mask originally.
     fn masked_by_us(&self) -> Result<bool, String> {
-        let before = Before::read(&self.wish.folder)?.filter(|before| !before.restored);
+        let before = Before::read(&self.task.folder)?.filter(|before| !before.restored);
         let was = before.and_then(|mut before| before.files.remove(&self.unit));
         Ok(was.is_some_and(|was| !is_mask(&was)))
     }
@@ -415,7 +415,7 @@ impl Mover<'_> {
     /// Brings files and enablement into the desired form, and returns the new properties.
     async fn apply(&self, found: &UnitState, files: &UnitFiles) -> Result<UnitState, String> {
         let before = self.note(found, files.keys().map(String::as_str))?;
-        let units = &self.wish.systemd.units;
+        let units = &self.task.systemd.units;
         let mut changed = false;
         for (name, was) in before.once_ours(&self.content).filter(|(name, _)| !files.contains_key(*name)) {
             changed |= put_back(&units.join(name), was).map_err(|e| format!("{name}: {e}"))?;
@@ -438,7 +438,7 @@ impl Mover<'_> {
 
     async fn set_enablement(&self, state: &UnitState) -> Result<(), String> {
         let enabled = state.file_state.starts_with("enabled");
-        let before = Before::read(&self.wish.folder)?;
+        let before = Before::read(&self.task.folder)?;
         let otherwise = before.as_ref().is_some_and(|before| before.is_enabled_otherwise(state));
         match self.content.enabled {
             Some(true) if state.file_state != "enabled" || otherwise => {
@@ -468,16 +468,16 @@ impl Mover<'_> {
         if !installs {
             return Err(no_section(&self.unit));
         }
-        let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
+        let Some(mut before) = Before::read(&self.task.folder)? else { return Ok(()) };
         if let Some(links) = &mut before.links {
             links.enabled_with = Some(install_section(state));
         }
-        before.write(&self.wish.folder)
+        before.write(&self.task.folder)
     }
 
     /// Calls systemd to change links, and notes their original targets. The caller has written the note before.
     async fn changing_links(&self, call: impl Future<Output = Result<Changes, String>>) -> Result<(), String> {
-        let (folder, systemd) = (&self.wish.folder, &self.wish.systemd);
+        let (folder, systemd) = (&self.task.folder, &self.task.systemd);
         let mut before = Before::read(folder)?.ok_or_else(|| "the original state is not noted".to_owned())?;
         let all = all_links(systemd);
         if let Some(links) = &mut before.links {
@@ -496,7 +496,7 @@ impl Mover<'_> {
 
     /// Notes the original state once, and the content of places that are about to be written.
     fn note<'n>(&self, found: &UnitState, names: impl Iterator<Item = &'n str>) -> Result<Before, String> {
-        let before = Before::read(&self.wish.folder)?;
+        let before = Before::read(&self.task.folder)?;
         let mut ran = before.as_ref().map(Before::that_ran).unwrap_or_default();
         let mut before = before.filter(|b| !b.restored && b.unit == self.unit).unwrap_or_else(|| {
             let runs = found.runs() || found.active == "activating";
@@ -505,12 +505,12 @@ impl Mover<'_> {
             before.others_ran = ran;
             before
         });
-        before.note(&self.wish.folder, names)?;
+        before.note(&self.task.folder, names)?;
         Ok(before)
     }
 
     fn before(&self, found: &UnitState, ran: bool) -> Before {
-        let mut before = Before::new(&self.unit, &self.wish.systemd, &found.file_state, ran);
+        let mut before = Before::new(&self.unit, &self.task.systemd, &found.file_state, ran);
         before.called = Some(self.called.clone()).filter(|called| *called != self.unit);
         before
     }
@@ -547,11 +547,11 @@ impl Mover<'_> {
                 let (_, since) = first.get_or_insert_with(|| (run, Instant::now()));
                 if is_ready && since.elapsed() >= self.content.settle.0 {
                     let (configuration, _) = configuration(&state);
-                    return Started::new(identity, configuration, state.invocation).write(&self.wish.folder);
+                    return Started::new(identity, configuration, state.invocation).write(&self.task.folder);
                 }
             }
             if Instant::now() >= self.limit {
-                let within = Duration::from_millis(self.wish.timeout_ms);
+                let within = Duration::from_millis(self.task.timeout_ms);
                 let why = format!("it was not ready within three quarters of {within:?}; it is {}", state.active);
                 return Err(self.explain(why + &attempts.words()).await);
             }
@@ -600,11 +600,11 @@ impl Mover<'_> {
     }
 
     fn recorded_configuration(&self) -> String {
-        Started::read(&self.wish.folder).map(|s| s.configuration).unwrap_or_default()
+        Started::read(&self.task.folder).map(|s| s.configuration).unwrap_or_default()
     }
 
     fn grace(&self) -> Duration {
-        Duration::from_millis(self.wish.grace_ms)
+        Duration::from_millis(self.task.grace_ms)
     }
 }
 

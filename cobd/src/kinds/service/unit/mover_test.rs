@@ -16,7 +16,7 @@ use super::mover::{make_move, restore};
 use super::testing::{CRASHES, FakeSystemd};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::leaving::Going;
-use crate::kinds::service::mover::{Goal, Wish};
+use crate::kinds::service::mover::{Goal, Task};
 use crate::kinds::systemd::Systemd;
 
 struct Bench {
@@ -53,11 +53,11 @@ impl Bench {
     }
 
     async fn move_in(&self, folder: &Path, goal: Goal, leaving: bool, content: &str) -> Result<(), String> {
-        self.move_as(content, Wish { leaving, ..self.wish(folder, goal) }).await
+        self.move_as(content, Task { leaving, ..self.task(folder, goal) }).await
     }
 
-    fn wish(&self, folder: &Path, goal: Goal) -> Wish {
-        Wish {
+    fn task(&self, folder: &Path, goal: Goal) -> Task {
+        Task {
             goal,
             folder: folder.to_owned(),
             identity: String::new(),
@@ -74,9 +74,9 @@ impl Bench {
         }
     }
 
-    async fn move_as(&self, content: &str, wish: Wish) -> Result<(), String> {
+    async fn move_as(&self, content: &str, task: Task) -> Result<(), String> {
         let content = cob_kinds::read::<Service>(content).expect("a content");
-        let moved = tokio::task::spawn_blocking(move || make_move(&wish, content));
+        let moved = tokio::task::spawn_blocking(move || make_move(&task, content));
         moved.await.expect("not broken")
     }
 
@@ -411,7 +411,7 @@ async fn systemd_reads_the_files_of_what_a_timer_starts() {
     changed();
     let job = || Question { rests_down: true, ..bench.question(B) };
     assert_eq!(bench.look_as(job()).await.0, "outdated");
-    bench.move_as(B, Wish { rests_down: true, ..bench.wish(bench.folder(), Goal::Stop) }).await.expect("moved");
+    bench.move_as(B, Task { rests_down: true, ..bench.task(bench.folder(), Goal::Stop) }).await.expect("moved");
     assert_eq!(bench.look_as(job()).await, ("down", String::new()));
 }
 
@@ -424,10 +424,10 @@ async fn a_job_that_its_timer_has_started_is_where_it_should_be() {
         triggers: Arc::new(triggers.clone()),
         ..bench.question(B)
     };
-    let stop = |triggers: &BTreeSet<String>| Wish {
+    let stop = |triggers: &BTreeSet<String>| Task {
         rests_down: true,
         triggers: triggers.clone(),
-        ..bench.wish(bench.folder(), Goal::Stop)
+        ..bench.task(bench.folder(), Goal::Stop)
     };
     bench.systemd.tell("b.service", "TriggeredBy", vec!["b.timer"]);
     // A run started from here, when the preferred state was up, is stopped.
@@ -446,7 +446,7 @@ async fn a_job_that_its_timer_has_started_is_where_it_should_be() {
     bench.systemd.tell("b.service", "ActiveState", "active");
     assert_eq!(bench.look_as(question(&BTreeSet::new())).await.0, "up");
     bench.systemd.forget("b.service", "ActiveState");
-    bench.move_as(B, Wish { leaving: true, ..stop(&triggers) }).await.expect("moved");
+    bench.move_as(B, Task { leaving: true, ..stop(&triggers) }).await.expect("moved");
     assert!(bench.systemd.running().is_empty());
 }
 
@@ -550,9 +550,9 @@ async fn a_socket_of_the_model_is_left_alone() {
     bench.systemd.tell("b.service", "TriggeredBy", vec!["b.socket"]);
     bench.systemd.start("b.socket");
     bench.systemd.start("b.service");
-    let wish = Wish { leaving: true, ..bench.wish(bench.folder(), Goal::Stop) };
-    let wish = Wish { triggers: BTreeSet::from(["b.socket".to_owned()]), ..wish };
-    let why = bench.move_as(r#"{"unit":"b"}"#, wish).await.expect_err("the socket starts it again");
+    let task = Task { leaving: true, ..bench.task(bench.folder(), Goal::Stop) };
+    let task = Task { triggers: BTreeSet::from(["b.socket".to_owned()]), ..task };
+    let why = bench.move_as(r#"{"unit":"b"}"#, task).await.expect_err("the socket starts it again");
     assert!(why.contains("b.socket may have started it again"), "{why}");
     assert_eq!(bench.systemd.running(), ["b.service", "b.socket"]);
 }
