@@ -518,7 +518,7 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     cluster.until(PATIENCE, back, "n1 is back, without n2");
     let invalidated = words::told(&cluster, "n1", "lapsed");
     assert!(invalidated.len() == 1 && invalidated[0].contains("the grant to n2/app"), "{invalidated:?}");
-    let shown = cluster.status("n1").expect("it answers").lapses;
+    let shown = cluster.status("n1").expect("it answers").invalid_grants;
     assert!(
         shown.len() == 1 && shown[0].held_by == *"n2/app" && shown[0].cause == InvalidGrantCause::Guard,
         "{shown:?}"
@@ -528,7 +528,7 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     cluster.wait_converged(one, PATIENCE);
     let given_back = || words::told(&cluster, "n1", "returned").iter().any(|d| d.contains("n2/app"));
     cluster.until(PATIENCE, given_back, "n2 has heard it");
-    let over = || ["n1", "n2"].iter().all(|host| cluster.status(host).is_some_and(|s| s.lapses.is_empty()));
+    let over = || ["n1", "n2"].iter().all(|host| cluster.status(host).is_some_and(|s| s.invalid_grants.is_empty()));
     cluster.until(PATIENCE, over, "nothing is broken any more");
 }
 

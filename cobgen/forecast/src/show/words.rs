@@ -40,7 +40,7 @@ pub fn in_words(plan: &SwitchPlan, difference: &Difference) -> String {
     let mut stages = Vec::new();
     for (number, stage) in plan.stages.iter().enumerate() {
         stages.push(format!("  stage {}", number + 1));
-        stages.extend(stage.iter().map(|at| transition(&plan.transitions[*at])));
+        stages.extend(stage.iter().map(|at| detailed_transition(&plan.transitions[*at])));
     }
     section(&mut out, "Order of transitions (a later stage may start early)", stages.into_iter());
     section(&mut out, "Critical path", critical(plan).into_iter());
@@ -184,7 +184,7 @@ fn irreversible(plan: &SwitchPlan) -> Vec<String> {
     lines
 }
 
-fn transition(step: &Planned) -> String {
+fn detailed_transition(step: &Planned) -> String {
     let slack = match step.slack_us {
         0 => ", delays the whole switch".to_owned(),
         slack => format!(", may start up to {} later", time(slack)),
