@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_trusted_publishers_have_signed_is_accepted_wherever_its_hosts_are() {
+    fn a_manifest_signed_by_trusted_publishers_is_accepted() {
         let key = SecretKey::from_seed(&[7; 32]);
         let trust = Publishers::new([key.public()], 1).expect("enough");
         let bytes = codec::encode(&manifest(Security::Identities, "tcp://192.0.2.1:7077")).expect("CBOR");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_with_its_reason() {
+    fn any_other_manifest_is_refused_with_a_reason() {
         let (key, stranger) = (SecretKey::from_seed(&[7; 32]), SecretKey::from_seed(&[8; 32]));
         let trust = Publishers::new([key.public()], 1).expect("enough");
         let signed = manifest(Security::Identities, "tcp://192.0.2.1:7077");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_altered_byte_is_noticed() {
+    fn every_altered_byte_of_a_manifest_is_detected() {
         let key = SecretKey::from_seed(&[7; 32]);
         let trust = Publishers::new([key.public()], 1).expect("enough");
         let bytes = codec::encode(&manifest(Security::Identities, "tcp://192.0.2.1:7077")).expect("CBOR");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn older_generations_are_reached_by_signed_ways_back_alone() {
+    fn older_generations_are_reached_only_by_signed_rollback_targets() {
         let way = RollbackTarget { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
         let manifest = Manifest { back: vec![way], ..manifest(Security::Identities, "tcp://127.0.0.1:1") };
         let newest = Newest { generation: THREE, manifest: Some(&manifest) };

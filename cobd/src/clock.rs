@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_wall_clock_has_stamped_has_its_time_by_this_one() {
+    fn a_wall_clock_time_is_converted_to_the_time_of_this_clock() {
         let ahead = Duration::from_hours(2).as_nanos() as u64;
         let clock = Clock::start(Time(wall_ns() + ahead));
         let (before, stamped, after) = (clock.now(), wall_ns(), clock.now());

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_has_a_default_but_host_and_depot() {
+    fn every_setting_except_host_and_depot_has_a_default() {
         let config = Config::parse("host = \"n1\"\ndepot = \"depot.git\"", Path::new("/etc/cob")).expect("valid");
         assert_eq!(config.depot, Source::Folder(PathBuf::from("/etc/cob/depot.git")));
         assert_eq!(config.state_dir, Path::new(STATE_DIR));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_is_a_filter() {
+    fn the_log_setting_is_a_filter() {
         let of = |log: &str| Config::parse(&format!("host = \"n1\"\ndepot = \"d\"\nlog = {log:?}"), Path::new("/"));
         assert_eq!(of("warn,cobd::peer=debug").expect("a filter").log, "warn,cobd::peer=debug");
         let error = of("nonsense=loudly").expect_err("none").to_string();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once_with_suggestions() {
+    fn all_faults_are_reported_at_once_with_suggestions() {
         let text = "hots = \"n1\"\nlisten = \"127.0.0.1:1\"\nfollow = 3\nrun = \"no\"\ntrust = []\n";
         let error = Config::parse(text, Path::new(".")).expect_err("faults").to_string();
         for part in [

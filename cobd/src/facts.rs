@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_left_empty() {
+    fn a_missing_fact_is_left_empty() {
         let facts =
             collect(host(&[("usr/lib/os-release", "ID=alpine\n"), ("proc/meminfo", "MemTotal: x kB\n")]).path());
         assert_eq!((facts.cpus, facts.memory_bytes, facts.distribution.id.as_str()), (0, 0, "alpine"));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_what_it_is() {
+    fn the_facts_of_this_machine_are_collected() {
         let facts = collect(Path::new("/"));
         assert!(facts.cpus > 0 && facts.memory_bytes > 0 && !facts.kernel.is_empty(), "{facts:?}");
     }

@@ -128,7 +128,7 @@ fn a_signed_generation_is_kept_with_its_signatures_and_judged_at_each_load() {
 
 /// Only the differing parts of the next generation's bundle are read; an equal bundle is not read at all.
 #[test]
-fn what_has_not_changed_is_taken_over() {
+fn unchanged_parts_of_a_bundle_are_taken_over() {
     let mut fixture = Fixture::new(Security::LoopbackOnly, false);
     let generations = fixture.generations("n1", &[]);
     let one = generations.fetch(ONE, false, None).expect("accepted");
@@ -158,7 +158,7 @@ fn what_has_not_changed_is_taken_over() {
 }
 
 #[test]
-fn what_is_refused_leaves_nothing_behind() {
+fn a_refused_generation_leaves_no_files_behind() {
     let unsigned = Fixture::new(Security::Identities, false);
     let open = Fixture::new(Security::LoopbackOnly, true);
     let signed = Fixture::new(Security::Identities, true);
@@ -210,7 +210,7 @@ fn every_altered_byte_of_a_kept_generation_is_named() {
 }
 
 #[test]
-fn the_note_of_a_return_is_whole_or_named() {
+fn the_note_of_a_rollback_is_whole_or_its_damage_is_named() {
     let fixture = Fixture::new(Security::Identities, true);
     let generations = fixture.generations("n1", &[&fixture.key]);
     assert_eq!(generations.returned_from().expect("read"), None);
@@ -229,7 +229,7 @@ fn the_note_of_a_return_is_whole_or_named() {
 }
 
 #[test]
-fn two_may_fetch_the_same_generation_at_the_same_time() {
+fn two_threads_may_fetch_the_same_generation_at_the_same_time() {
     let fixture = Fixture::new(Security::Identities, true);
     let generations = fixture.generations("n1", &[&fixture.key]);
     std::thread::scope(|scope| {
@@ -241,7 +241,7 @@ fn two_may_fetch_the_same_generation_at_the_same_time() {
 }
 
 #[test]
-fn the_empty_generation_is_not_there_before_a_generation_leads_to_it() {
+fn the_empty_generation_is_available_only_after_a_generation_keeps_it() {
     let fixture = Fixture::new(Security::LoopbackOnly, false);
     let generations = fixture.generations("n1", &[]);
     assert!(matches!(generations.fetch(NOTHING, false, None), Err(FetchError::NoneBefore)));

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_bear_the_name_of_who_gave_them() {
+    fn orders_in_the_history_bear_the_name_of_their_author() {
         let ordered = |body: Body| {
             let by = Some("alice (operate)".to_owned());
             let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by };
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_command_is_told_and_whether_it_has_succeeded() {
+    fn the_history_shows_the_end_of_a_command_and_whether_it_succeeded() {
         let host = HostName::new("n1").expect("a name");
         for (exit, ok) in [(RunExit::Exited(0), true), (RunExit::Exited(3), false), (RunExit::DaemonEnded, false)] {
             let end = RunEnd { exit, took_ms: Some(1200), cut: None };

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_not_prove_itself_is_told_what_to_do() {
+    fn a_host_without_a_valid_key_gets_an_instruction() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("identity.key");
         let other = SecretKey::from_seed(&[9; 32]);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_a_configuration_and_never_written_over() {
+    fn a_joining_host_writes_a_valid_configuration_and_never_overwrites_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let invitation = invitation(dir.path());
         let host = invitation.token.host().clone();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_the_address_leaves_only_the_key() {
+    fn a_join_without_a_server_leaves_only_the_key() {
         let dir = tempfile::tempdir().expect("a folder");
         let invitation = invitation(dir.path());
         let error = join(&invitation, |_| ()).expect_err("no server answers").to_string();

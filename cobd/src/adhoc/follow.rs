@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_comes_in_pieces_with_whole_characters_and_without_values() {
+    fn output_comes_in_pieces_with_whole_characters_and_no_secret_values() {
         let (mut file, mut follow) = follow(&["hunter2-secret"]);
         let mut said = Vec::new();
         for piece in ["a ä".as_bytes(), b"\xc3", b"\xa4\nhunter2-", b"secret and hunter2-", b"others\n", b"hunter2-s"]

@@ -74,7 +74,7 @@ async fn heard(mut running: Running) -> (String, String, RunEnd) {
 }
 
 #[tokio::test]
-async fn what_a_command_prints_and_how_it_ends_is_told_recorded_and_kept() {
+async fn the_output_and_end_of_a_command_are_reported_recorded_and_kept() {
     let host = Host::new(true);
     let order = RunOrder {
         env: [("WHAT".to_owned(), "it".to_owned())].into(),
@@ -96,7 +96,7 @@ async fn what_a_command_prints_and_how_it_ends_is_told_recorded_and_kept() {
 }
 
 #[tokio::test]
-async fn a_command_that_can_t_start_takes_too_long_or_prints_too_much_says_so() {
+async fn a_command_that_cannot_start_or_exceeds_a_limit_reports_it() {
     let host = Host::new(true);
     let missing = RunOrder { command: Command::Argv(vec!["no-such-program".to_owned()]), ..shell("x") };
     let (_, _, end) = heard(host.begin(missing).await.expect("begun")).await;
@@ -112,7 +112,7 @@ async fn a_command_that_can_t_start_takes_too_long_or_prints_too_much_says_so() 
 }
 
 #[tokio::test]
-async fn a_command_ends_with_all_that_it_has_started_when_its_operator_goes_away() {
+async fn a_command_and_its_processes_end_when_the_operator_disconnects() {
     let host = Host::new(true);
     let (pids, done) = (host.path("pids"), host.path("done"));
     let line = format!(
@@ -133,7 +133,7 @@ async fn a_command_ends_with_all_that_it_has_started_when_its_operator_goes_away
 }
 
 #[tokio::test]
-async fn a_host_that_forbids_commands_and_one_that_is_busy_refuse() {
+async fn a_host_that_forbids_commands_or_is_busy_refuses_them() {
     let host = Host::new(false);
     let refused = host.begin(shell("true")).await.expect_err("forbidden");
     assert_eq!(refused.kind, RefusalKind::Forbidden);
@@ -164,7 +164,7 @@ async fn a_host_that_forbids_commands_and_one_that_is_busy_refuse() {
 }
 
 #[tokio::test]
-async fn the_next_life_of_a_daemon_ends_and_records_what_was_left() {
+async fn a_restarted_daemon_ends_and_records_the_commands_left_running() {
     let host = Host::new(true);
     // It runs, and no task waits for its end.
     let checked = Checked::of(shell("echo begun; exec sleep 600")).expect("in order");

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_foreseen_of_another_generation_is_not_told() {
+    fn a_conflict_preview_of_an_earlier_look_is_not_reported() {
         let previewed = |look| ConflictPreview { look, conflicts: BTreeMap::new(), unseen: BTreeMap::new() };
         let mut foresight = ConflictPreviews::default();
         let first = foresight.begin();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finds_the_files_of_its_kind_and_its_own_and_what_is_as_it_was_is_not_put_there_again() {
+    fn a_change_object_finds_its_files_and_unchanged_files_stay_in_place() {
         let root = tempfile::tempdir().expect("a folder");
         let first = bundle("1", &[("plain", None), ("a", Some("a1")), ("b", Some("b1"))]);
         let before = Folders::of(root.path(), &first, all(&first));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_put_in_place_is_tried_again_and_a_kind_keeps_the_folder_that_it_had() {
+    fn a_failed_folder_is_tried_again_and_a_kind_keeps_its_earlier_folder() {
         let root = tempfile::tempdir().expect("a folder");
         let whole = bundle("1", &[("plain", None), ("a", Some("a"))]);
         let had = Folders::of(root.path(), &whole, all(&whole));

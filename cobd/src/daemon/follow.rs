@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_only_read_in_the_depot_is_no_hint() {
+    async fn a_read_in_the_depot_gives_no_hint() {
         let folder = tempfile::tempdir().expect("folder");
         let heads = folder.path().join("heads");
         std::fs::create_dir(&heads).expect("made");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_is_tried_again_with_growing_pauses_until_one_is_taken() {
+    async fn a_failed_generation_is_tried_again_with_growing_pauses() {
         let (tell, mut told) = mpsc::channel(1);
         let ms = Duration::from_millis;
         let mut again = Again::within(tell, [ms(10), ms(80)]);

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_told_of_all_that_was_added_and_the_next_life_has_it() {
+    fn a_history_query_finds_all_records_also_after_a_restart() {
         let folder = tempfile::tempdir().expect("folder");
         let mut life = Life::begin(folder.path());
         for count in [1, 3, LONG as u64, 2, 3 * LONG as u64, 5] {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_committed_is_not_fed_at_the_end() {
+    fn an_uncommitted_record_is_not_indexed_at_the_end() {
         let folder = tempfile::tempdir().expect("folder");
         let mut life = Life::begin(folder.path());
         life.add(3);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_life_leaves_to_the_next_one_what_the_index_lacks() {
+    fn a_restarted_daemon_indexes_the_records_that_a_kill_left_out() {
         let folder = tempfile::tempdir().expect("folder");
         let mut life = Life::begin(folder.path());
         life.add(10);
@@ -430,7 +430,7 @@ mod tests {
     /// Messages of other hosts fill segment after segment while the index is not fed: the journal forgets, but no order
     /// and no step of a switch is lost.
     #[test]
-    fn orders_outlive_the_journal_that_others_fill() {
+    fn orders_stay_in_the_index_when_other_records_fill_the_journal() {
         let folder = tempfile::tempdir().expect("folder");
         let mut life = Life::begin(folder.path());
         let flood = |life: &mut Life| {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_busy_keeps_nobody_waiting() {
+    fn a_busy_index_does_not_delay_the_daemon() {
         let folder = tempfile::tempdir().expect("folder");
         let mut life = Life::begin(folder.path());
         life.indexing.keeper.as_ref().expect("opened").feeding.store(LISTS, Ordering::Relaxed);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_index_the_answer_is_that_there_is_none() {
+    fn a_history_query_without_an_index_reports_that_there_is_none() {
         let mut indexing = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
         indexing.add(1, record(1), Time(0));
         let (tell, told) = sync_channel(1);

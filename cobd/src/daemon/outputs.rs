@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_those_printed_that_failed_is_known_after_a_return_and_nothing_else_is() {
+    fn only_the_output_of_failed_actions_survives_a_restart() {
         let state = tempfile::tempdir().expect("folder");
         let folder = state.path().join("outputs");
         let mut outputs = Outputs::returned(folder.clone(), [].iter());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_failure_is_what_is_kept() {
+    fn the_output_of_the_last_failure_is_kept() {
         let state = tempfile::tempdir().expect("folder");
         let mut outputs = Outputs::returned(state.path().to_owned(), [].iter());
         outputs.ended(&id("n1/a"), "first\n".to_owned(), true);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_those_with_the_longest_ids_printed_is_kept_as_well() {
+    fn the_output_of_change_objects_with_the_longest_ids_is_kept() {
         let state = tempfile::tempdir().expect("folder");
         let folder = state.path().join("outputs");
         let long = |n: usize, end: &str| id(&format!("n1/{}{end}", "x".repeat(n - 3 - end.len())));

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_stays_whole() {
+    fn a_short_batch_stays_whole() {
         for items in [Vec::new(), (0..ITEMS as u64).map(through).collect()] {
             let whole = batch(items);
             assert_eq!(in_parts(whole.clone()), [whole]);

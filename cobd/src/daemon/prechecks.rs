@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_serves_once_and_only_after_the_activation() {
+    fn a_precheck_serves_once_and_only_after_the_activation() {
         let (mut ahead, job, _) = looking();
         assert_eq!(ahead.ended(end(JOB, Ok("up")), at(0)), Some(end(JOB, Ok("up"))), "the engine's own");
         assert_eq!(ahead.ended(end(job, Ok("down")), at(1)), None);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_under_way_is_awaited_whatever_begins_meanwhile() {
+    fn a_precheck_that_the_engine_awaits_is_not_cancelled() {
         let (mut ahead, job, cancelled) = looking();
         ahead.active = true;
         assert!(matches!(ahead.seen(&cob(), OF, JOB, at(1)), Seen::Soon(_)));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_or_unknown_or_was_seen_before_an_action_counts_for_nothing() {
+    fn an_old_or_unknown_precheck_or_one_before_an_action_is_not_used() {
         let ended = |state| {
             let (mut ahead, job, _) = looking();
             ahead.active = true;

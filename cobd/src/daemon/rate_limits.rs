@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn some_at_once_and_then_one_a_second_of_each_host() {
+    fn a_host_gets_a_burst_and_then_one_message_a_second() {
         let mut limits = RateLimits::default();
         let mut allowed = |name: &str, second: u64| {
             let now = Time(0) + Span::secs(1_000_000 + second);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn of_turns_only_those_count_that_are_news() {
+    fn only_newer_turns_count_against_the_rate_limit() {
         let mut limits = RateLimits::default();
         let (from, to) = (GenerationNumber(1), GenerationNumber(2));
         let item = |turn| Item::AskDepartures(DepartureReport { from, to, epoch: turn, cobs: Vec::new() });

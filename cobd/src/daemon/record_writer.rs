@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_that_wrote_much_leaves_a_snapshot_and_one_that_wrote_little_none() {
+    fn a_daemon_leaves_a_snapshot_only_if_it_wrote_much() {
         let bytes = codec::encode_packed(&record(1)).expect("encoded").len() as u64;
         let much = SHORT / bytes;
         assert_eq!(after(true, &[5]), (What::Change, 5));

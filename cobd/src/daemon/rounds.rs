@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_was_under_way_counts_for_nothing() {
+    fn a_check_that_was_already_under_way_is_not_counted_for_a_round() {
         let mut rounds = Rounds::default();
         begun(&mut rounds, 1, &[("a", Some(7)), ("b", None)]);
         begun(&mut rounds, 2, &[("a", None)]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_or_leaves_is_not_looked_at_and_the_round_ends_all_the_same() {
+    fn a_round_ends_without_change_objects_that_transition_or_depart() {
         let mut rounds = Rounds::default();
         begun(&mut rounds, 1, &[("a", None), ("b", None), ("c", Some(3))]);
         rounds.moved(&cob("a"));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_about_nothing_has_ended_and_is_not_well_without_a_generation() {
+    fn an_empty_round_has_ended_and_is_not_well_without_a_generation() {
         let mut rounds = Rounds::default();
         begun(&mut rounds, 1, &[]);
         assert_eq!(told(&rounds, 1), (0, 0, true));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_has_ended_makes_room() {
+    fn the_oldest_ended_round_makes_room() {
         let mut rounds = Rounds::default();
         for number in 0..KEPT as u64 {
             begun(&mut rounds, number, &[("a", None)]);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_judged_is_known_after_a_restart() {
+    fn a_judged_schedule_is_known_after_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut scheduled = Scheduled::returned(folder.path());
         assert_eq!(scheduled.plan.judged, Judged::default());

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_watchdog_only_changes_are_told_and_without_a_manager_nothing() {
+    fn only_changes_are_sent_without_a_watchdog_and_none_without_a_manager() {
         let mut manager = ServiceManager::new(true, None, hear);
         for _ in 0..3 {
             manager.alive(manager.due().max(seconds(0)), false, || "a".to_owned());

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_generation_that_is_prepared_only_new_hosts_are_met() {
+    fn a_prepared_generation_adds_only_its_new_hosts() {
         let active = manifest(7, &[("n1", 1, &[key(1)]), ("n2", 2, &[key(2)])], &[key(9)]);
         let new: &[PublicKey] = &[key(3), key(8), key(9)];
         let mut ahead = manifest(8, &[("n1", 1, &[key(1)]), ("n2", 5, &[key(4)]), ("n3", 3, new)], &[key(2), key(8)]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_was_left_behind_is_spoken_to_as_it_was_unless_its_key_is_revoked() {
+    fn a_host_left_behind_keeps_its_link_unless_its_key_is_revoked() {
         let before = manifest(7, &[("n1", 1, &[key(1)]), ("n2", 2, &[key(2)]), ("n3", 3, &[key(3)])], &[]);
         let active = manifest(8, &[("n1", 1, &[key(1)])], &[key(3)]);
         let (n1, n2, n3) = (name("n1"), name("n2"), name("n3"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_both_generations_but_for_the_revoked() {
+    fn the_roster_has_the_keys_of_both_generations_except_revoked_keys() {
         let active = manifest(7, &[("n1", 1, &[key(1)]), ("n2", 2, &[key(2)])], &[key(9)]);
         let coming = manifest(8, &[("n1", 1, &[key(1), key(3)]), ("n3", 3, &[key(4), key(9)])], &[key(2)]);
         let roster = told(&[&active, &coming]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn one_generation_with_identities_is_enough_to_end_talk_in_clear() {
+    fn a_single_generation_with_identities_ends_unencrypted_links() {
         let plain = manifest(7, &[("n1", 1, &[])], &[]);
         let keyed = manifest(8, &[("n1", 1, &[key(1)])], &[]);
         assert!(!told(&[&plain]).protection.has_identities());

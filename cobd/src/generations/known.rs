@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_stands_for_one_content_across_restarts_until_it_is_forgotten() {
+    fn a_number_keeps_its_content_across_restarts_until_it_is_forgotten() {
         let dir = tempfile::tempdir().expect("folder");
         let known = Known::new(dir.path());
         for number in [3, 1, 2] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_has_kept_is_known_and_what_is_damaged_is_not_believed() {
+    fn entries_of_an_earlier_version_are_known_and_a_damaged_file_is_ignored() {
         let dir = tempfile::tempdir().expect("folder");
         assert_eq!(Known::new(dir.path()).newest(9, |_| vec![id(4)]), [id(4)]);
         let known = Known::new(dir.path());

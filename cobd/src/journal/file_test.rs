@@ -72,7 +72,7 @@ fn write(journal: &mut FileJournal, texts: &[&str]) {
 }
 
 #[test]
-fn what_is_committed_comes_back_and_the_rest_does_not() {
+fn committed_records_come_back_and_uncommitted_records_do_not() {
     let folder = tempfile::tempdir().expect("folder");
     let mut opened = open(folder.path());
     assert!(opened.entries.is_empty() && opened.torn.is_none());
@@ -87,7 +87,7 @@ fn what_is_committed_comes_back_and_the_rest_does_not() {
 }
 
 #[test]
-fn of_a_burst_little_is_held_and_nothing_is_told_before_the_commit() {
+fn a_burst_is_held_in_little_memory_and_shown_only_after_the_commit() {
     let folder = tempfile::tempdir().expect("folder");
     let mut journal = open(folder.path()).journal;
     write(&mut journal, &["one"]);
@@ -113,7 +113,7 @@ fn of_a_burst_little_is_held_and_nothing_is_told_before_the_commit() {
 }
 
 #[test]
-fn a_second_daemon_is_kept_out() {
+fn a_second_daemon_on_the_same_folder_is_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let first = open(folder.path());
     assert!(matches!(FileJournal::open(folder.path(), KEEP), Err(JournalError::InUse { .. })));
@@ -307,7 +307,7 @@ fn an_empty_journal_can_be_rotated() {
 
 /// The states that a crash during a rotation can leave.
 #[test]
-fn a_crash_at_each_step_of_a_rotation_loses_nothing() {
+fn a_crash_at_each_step_of_a_rotation_loses_no_record() {
     let folder = tempfile::tempdir().expect("folder");
     let mut journal = open(folder.path()).journal;
     write(&mut journal, &["one", "two"]);
@@ -330,7 +330,7 @@ fn a_crash_at_each_step_of_a_rotation_loses_nothing() {
 }
 
 #[test]
-fn a_full_disk_stops_the_journal_and_loses_nothing_committed() {
+fn a_full_disk_stops_the_journal_and_loses_no_committed_record() {
     let folder = tempfile::tempdir().expect("folder");
     let mut journal = open(folder.path()).journal;
     write(&mut journal, &["one"]);
@@ -397,7 +397,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     /// All committed records come back, and a prefix of the open commit.
     #[test]
-    fn any_life_with_crashes_keeps_what_was_committed(steps in proptest::collection::vec(step(), 1..25)) {
+    fn committed_records_survive_any_sequence_of_crashes(steps in proptest::collection::vec(step(), 1..25)) {
         let folder = tempfile::tempdir().expect("folder");
         let mut journal = open(folder.path()).journal;
         let mut durable: Vec<Vec<u8>> = Vec::new();

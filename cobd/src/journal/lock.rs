@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_has_one_holder() {
+    fn a_folder_lock_has_a_single_holder() {
         let folder = tempfile::tempdir().expect("folder");
         let first = FolderLock::take(folder.path()).expect("free");
         let error = FolderLock::take(folder.path()).expect_err("taken").to_string();

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_forgets_what_was_not_committed_and_begins_with_the_snapshot() {
+    fn the_memory_journal_drops_uncommitted_records_and_starts_at_a_snapshot() {
         let disk = MemoryDisk::default();
         let (mut journal, entries) = MemoryJournal::open(disk.clone()).expect("opens");
         assert!(entries.is_empty());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_stops_it() {
+    fn a_full_disk_stops_the_memory_journal() {
         let disk = MemoryDisk::default();
         let (mut journal, _) = MemoryJournal::open(disk.clone()).expect("opens");
         disk.set_full(true);

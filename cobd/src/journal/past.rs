@@ -78,7 +78,7 @@ mod tests {
     use crate::journal::{FileJournal, Journal as _, Keep};
 
     #[test]
-    fn what_was_committed_is_read_as_the_journal_itself_reads_it() {
+    fn a_reader_of_past_records_sees_what_the_journal_sees() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut journal = FileJournal::open(folder.path(), Keep { segments: 8, bytes: 0 }).expect("opens").journal;
         for n in 0..300_u32 {

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_as_it_is_made_is_what_is_encoded_at_once() {
+    fn a_record_written_in_pieces_equals_the_record_encoded_at_once() {
         for length in [0, 1, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 300_000] {
             let payload: Vec<u8> = (0..length).map(|n: u32| (n * 7 % 251) as u8).collect();
             for piece in [1, 1000, 1 << 20] {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_is_not_hidden_by_who_encodes() {
+    fn an_error_of_the_system_is_not_hidden_by_an_error_of_the_encoder() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
         let error = write(&full, 1, What::Snapshot, &mut |to| {
             to.write_all(&[1; 200_000]).map_err(|_| io::Error::other("it can't be encoded"))

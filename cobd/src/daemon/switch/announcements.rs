@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_leads_nowhere_hides_no_other() {
+    fn an_announcement_that_fails_hides_no_other() {
         let mut tellers = Announcements::default();
         hear(&mut tellers, "a0", u64::MAX, 0);
         assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), u64::MAX)));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_contents_under_one_number_each_is_tried_for_itself() {
+    fn two_contents_of_the_same_number_are_tried_separately() {
         let mut tellers = Announcements::default();
         let one = |content: u8| Wanted { manifest: Some(BlobHash([content; 32])), ..number(5) };
         tellers.hear(&host("a0"), one(1), Terms::default(), at(0));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_ever_more_that_can_not_be_had_is_followed_up_now_and_then() {
+    fn a_host_that_announces_unavailable_generations_is_tried_at_intervals() {
         let mut tellers = Announcements::default();
         let mut tried = 0;
         for second in 0..100 {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_say_is_tried_once_and_again_with_growing_pauses() {
+    fn an_announcement_of_many_hosts_is_tried_with_growing_pauses() {
         let mut tellers = Announcements::default();
         for number in 0..1000 {
             hear(&mut tellers, &format!("n{number}"), 5, 0);

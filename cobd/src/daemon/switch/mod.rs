@@ -571,7 +571,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_is_left_for_where_the_host_came_from_and_never_for_one_that_was_withdrawn() {
+    fn a_rollback_prefers_the_origin_and_avoids_withdrawn_generations() {
         let number = GenerationNumber;
         let mut manifest = Manifest::empty(number(8), number(7), Security::LoopbackOnly);
         let way = |generation| RollbackTarget { generation: number(generation), manifest: blob_hash(b"") };

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_and_is_found_once_more_has_failed() {
+    fn a_missing_exit_state_that_lasts_and_is_confirmed_is_a_failure() {
         let mut ends = NoExitStates::default();
         for record in [checked("n1/a", Some("conflict")), checked("n1/b", Some("starting")), checked("n1/c", None)] {
             ends.hear(&record);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_in_one_before_is_not_of_the_switch_until_he_is_seen_elsewhere() {
+    fn a_missing_exit_state_before_the_switch_is_no_failure_of_it() {
         let mut ends = NoExitStates::default();
         ends.begin([id("n1/a")].into());
         // The switch has changed it: its state is unknown until the next check.

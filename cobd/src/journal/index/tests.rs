@@ -62,7 +62,7 @@ fn history_is_found_by_time_and_by_change_object() {
 }
 
 #[test]
-fn of_the_history_the_newest_lines_are_kept() {
+fn the_newest_lines_of_the_history_are_kept() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     let mut index = filled(&path);
@@ -98,7 +98,7 @@ fn count_events(index: &Index, event: &str) -> usize {
 }
 
 #[test]
-fn orders_and_switches_are_kept_whatever_other_hosts_say() {
+fn orders_and_switches_stay_in_the_index_under_a_flood_of_other_events() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     let mut index = Index::open(&path).expect("opens");
@@ -127,7 +127,7 @@ fn orders_and_switches_are_kept_whatever_other_hosts_say() {
 }
 
 #[test]
-fn of_orders_the_newest_are_kept() {
+fn the_newest_orders_are_kept() {
     let folder = tempfile::tempdir().expect("folder");
     let mut index = Index::open(&folder.path().join("index")).expect("opens");
     index.most_kept = 100;
@@ -141,7 +141,7 @@ fn of_orders_the_newest_are_kept() {
 }
 
 #[test]
-fn a_count_that_is_wrong_is_put_right() {
+fn a_wrong_count_is_corrected() {
     let folder = tempfile::tempdir().expect("folder");
     let mut index = filled(&folder.path().join("index"));
     index.lines = Some(u64::from(u32::MAX));
@@ -150,7 +150,7 @@ fn a_count_that_is_wrong_is_put_right() {
 }
 
 #[test]
-fn it_goes_on_where_it_ended_and_takes_a_record_once() {
+fn the_index_continues_where_it_ended_and_takes_a_record_once() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     let index = filled(&path);
@@ -176,7 +176,7 @@ fn many_records_go_in_together_and_each_counts_once() {
 }
 
 #[test]
-fn what_a_killed_start_leaves_costs_nothing() {
+fn leftovers_of_a_killed_start_do_not_damage_the_index() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     // Killed before more than a part of the store's own settings was written.
@@ -202,7 +202,7 @@ fn an_index_ahead_of_its_journal_shows_that_records_are_lost() {
 }
 
 #[test]
-fn how_far_it_goes_is_known_without_it_and_where_that_is_not_noted_the_store_says_it() {
+fn the_position_of_an_index_is_read_from_its_note_or_its_store() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     let known = |last| Index::known_beside(&path, last).map_err(|error| error.to_string());
