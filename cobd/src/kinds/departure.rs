@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_tried_until_it_succeeds() {
+    async fn a_departure_is_tried_until_it_succeeds() {
         let answers =
             Answers::new(Mutex::new(vec![Ok(()), Err("in use"), Err("in use"), Err("in use"), Err("in use")]));
         let mut departure = begin(&answers, Duration::from_millis(1));

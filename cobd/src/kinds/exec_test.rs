@@ -37,7 +37,7 @@ fn log(folder: &Path) -> String {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn the_exec_kind_keeps_the_contract() {
     let host = tempfile::tempdir().expect("a folder");
     let file = host.path().join("made");
     let content = |text: &str| {

@@ -39,7 +39,7 @@ fn answer(body: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn it_opens_when_the_page_answers_as_it_should() {
+async fn an_http_check_is_up_when_the_page_answers_as_expected() {
     let mut bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("address");

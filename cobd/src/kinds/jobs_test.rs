@@ -12,7 +12,7 @@ use crate::run::testing::{number_in, until, wait_for};
 const STATES: [&str; 3] = ["outdated", "down", "up"];
 
 #[tokio::test]
-async fn commands_are_told_what_they_are_about() {
+async fn a_command_receives_its_change_object_and_returns_its_values() {
     let mut bench = Bench::new();
     let kind = kind("command", &STATES, |_, _| {
         Some(
@@ -87,7 +87,7 @@ async fn failures_say_why() {
 }
 
 #[tokio::test]
-async fn what_a_command_with_secrets_puts_into_its_job_is_not_shown() {
+async fn a_secret_that_a_command_writes_into_its_job_is_not_shown() {
     let mut bench = Bench::new();
     let key = cob_trust::SecretKey::from_seed(&[7; 32]);
     bench.with_key(&key);
@@ -131,7 +131,7 @@ async fn a_command_can_be_cancelled_before_and_while_it_runs() {
 }
 
 #[tokio::test]
-async fn a_returned_daemon_takes_over_what_runs() {
+async fn a_restarted_daemon_takes_over_the_running_jobs() {
     let mut bench = Bench::new();
     let script = "touch $COB_STATE_DIR/begun; while [ ! -e $COB_STATE_DIR/go ]; do sleep 0.02; done; \
                   echo '{\"a\":1}' > $COB_EXPORT_OUT";
@@ -174,7 +174,7 @@ async fn a_returned_daemon_takes_over_what_runs() {
 }
 
 #[tokio::test]
-async fn noop_is_where_it_was_moved() {
+async fn a_noop_is_in_the_state_of_its_last_transition() {
     let mut bench = Bench::new();
     let context = bench.context(&plain_kind("noop"), r#"{"exports":{"n":{"b":1,"a":2}}}"#);
     assert_eq!(bench.state(&context).await, "down");
@@ -215,7 +215,7 @@ async fn wait_takes_its_time_and_can_be_cancelled() {
 }
 
 #[test]
-fn kinds_and_contents_are_looked_at_before_they_are_used() {
+fn kinds_and_contents_are_checked_before_use() {
     let bench = Bench::new();
     let error = bench.kinds.accept(&plain_kind("magic")).expect_err("unknown").to_string();
     assert!(

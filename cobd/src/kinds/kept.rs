@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_is_known_after_its_change_object_has_left() {
+    fn kept_paths_are_known_after_their_change_object_has_departed() {
         let folder = tempfile::tempdir().expect("a folder");
         let (cobs, data) = (folder.path().join("cobs"), folder.path().join("data"));
         let (etc, var) = (folder.path().join("etc"), folder.path().join("var"));

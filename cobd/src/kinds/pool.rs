@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_have_fewer_threads_than_what_waits_for_disks() {
+    fn looks_have_fewer_threads_than_jobs_that_wait_for_disks() {
         let pool = Pool::default();
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_end_when_there_is_nothing_to_do_and_begin_again() {
+    fn idle_threads_end_and_start_again_for_new_jobs() {
         let pool = Pool::default();
         for round in 0..2 {
             assert_eq!(pool.run(Does::Look, move || round).expect("taken").blocking_recv(), Ok(round));

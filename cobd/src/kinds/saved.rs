@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_given_to_the_way_back_until_it_was_gone() {
+    fn saved_data_is_given_to_the_revert_until_the_revert_succeeds() {
         let folder = tempfile::tempdir().expect("folder");
         let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
         assert_eq!(given(&saved, "up", "down"), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_attempts_knows_what_was_there() {
+    fn the_data_recorded_by_the_first_of_several_attempts_is_kept() {
         let folder = tempfile::tempdir().expect("folder");
         let (saved, cob) = (Saved::new(folder.path()), cob_id("n1/a"));
         saved.ended(&cob, &attempt("down", "up"), None, Outcome::Lost);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_whose_result_can_not_be_kept_has_failed() {
+    fn a_transition_whose_result_cannot_be_stored_fails() {
         let folder = tempfile::tempdir().expect("folder");
         fs::write(folder.path().join("saved"), "in the way").expect("written");
         let saved = Saved::new(folder.path());

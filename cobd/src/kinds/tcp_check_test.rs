@@ -6,7 +6,7 @@ use crate::kinds::Outcome;
 use crate::kinds::testing::{Bench, plain_kind, reason};
 
 #[tokio::test]
-async fn it_opens_when_something_listens() {
+async fn a_tcp_check_is_up_when_a_program_listens() {
     let mut bench = Bench::new();
     let address = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().expect("address");
     let content = format!(r#"{{"address":"{address}","interval":"5ms"}}"#);
@@ -35,7 +35,7 @@ async fn it_opens_when_something_listens() {
 }
 
 #[tokio::test]
-async fn it_gives_up_after_its_time_with_the_last_complaint() {
+async fn a_tcp_check_fails_after_its_timeout_with_the_last_reason() {
     let mut bench = Bench::new();
     let address = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().expect("address");
     let mut kind = plain_kind("tcp-check");

@@ -65,7 +65,7 @@ const UP_AS_IT_IS: &str = r#"f="$COB_STATE_DIR/flag"; cmp -s "$f" "$COB_CONTENT"
     cp "$COB_CONTENT" "$f.new"; sleep 0.05; echo $$ > "$COB_STATE_DIR/pid"; mv "$f.new" "$f""#;
 
 #[tokio::test]
-async fn a_kind_of_commands_that_obeys_passes() {
+async fn a_correct_kind_of_commands_passes() {
     holds(
         &case(flag("up", r#"f="$COB_STATE_DIR/flag"; cp "$COB_CONTENT" "$f.new"; sleep 0.05; mv "$f.new" "$f""#)),
         &[],
@@ -74,7 +74,7 @@ async fn a_kind_of_commands_that_obeys_passes() {
 }
 
 #[tokio::test]
-async fn what_is_another_with_each_run_may_be_another() {
+async fn a_value_that_differs_with_each_run_is_allowed() {
     let kind = flag("up", UP_AS_IT_IS);
     holds(&case(kind).kills(3), &[]).await;
 }
@@ -120,7 +120,7 @@ async fn services_with_commands_pass() {
 }
 
 #[tokio::test]
-async fn what_is_put_back_after_it_has_left_is_waited_for() {
+async fn the_contract_waits_for_the_restart_of_a_process_after_a_departure() {
     // A process that ran before is stopped, and starts again after the departure.
     let folder = tempfile::tempdir().expect("folder");
     let flag = folder.path().join("runs");
@@ -138,7 +138,7 @@ async fn what_is_put_back_after_it_has_left_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_state_that_no_move_leads_to_is_arranged() {
+async fn a_state_that_no_transition_leads_to_is_arranged() {
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().display().to_string();
     let commands = |from_broken: &str| {
@@ -178,7 +178,7 @@ async fn a_state_that_no_move_leads_to_is_arranged() {
 }
 
 #[tokio::test]
-async fn what_is_still_on_its_way_after_a_kill_is_waited_for() {
+async fn the_contract_waits_for_work_that_continues_after_a_kill() {
     // The work continues without the transition, as with systemd. A kill before its start prevents the work.
     let up = r#"cd "$COB_STATE_DIR"; setsid sh -c 'touch busy; sleep 0.2; cp "$COB_CONTENT" flag.new; mv flag.new flag; rm -f busy' &
         wait"#;
@@ -190,7 +190,7 @@ async fn what_is_still_on_its_way_after_a_kill_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_check_that_changes_something_is_found() {
+async fn a_check_that_changes_a_file_is_found() {
     for (by, word) in [
         (r#"date +%N >> "$COB_STATE_DIR/log"; test -e "$COB_STATE_DIR/flag" && echo up || echo down"#, "has appeared"),
         (r#"touch "$COB_STATE_DIR/flag"; echo up"#, "has appeared"),
@@ -207,7 +207,7 @@ async fn a_check_that_changes_something_is_found() {
 }
 
 #[tokio::test]
-async fn a_check_that_says_something_else_each_time_is_found() {
+async fn a_check_with_changing_answers_is_found() {
     let (rule, what) = broken(&case(flag("check", "date +%N; echo down"))).await;
     assert!(rule == Rule::Check && what.contains("two checks"), "{rule:?}: {what}");
     let (rule, what) = broken(&case(flag("check", "exit 3"))).await;
@@ -215,7 +215,7 @@ async fn a_check_that_says_something_else_each_time_is_found() {
 }
 
 #[tokio::test]
-async fn a_probe_sees_what_is_no_file_of_the_kind() {
+async fn a_probe_sees_changes_outside_the_files_of_the_kind() {
     let folder = tempfile::tempdir().expect("folder");
     let seen = folder.path().join("value");
     let path = seen.clone();
@@ -231,7 +231,7 @@ async fn a_probe_sees_what_is_no_file_of_the_kind() {
 }
 
 #[tokio::test]
-async fn a_move_that_lies_about_its_state_is_found() {
+async fn a_transition_that_lies_about_its_state_is_found() {
     let (rule, what) = broken(&case(flag("up", "true"))).await;
     assert!(rule == Rule::Move && what.contains("down instead of up"), "{rule:?}: {what}");
     let (rule, what) = broken(&case(flag("up", "echo no disk; exit 1"))).await;
@@ -239,7 +239,7 @@ async fn a_move_that_lies_about_its_state_is_found() {
 }
 
 #[tokio::test]
-async fn a_move_that_is_not_idempotent_is_found() {
+async fn a_transition_that_is_not_idempotent_is_found() {
     let adds = r#"cp "$COB_CONTENT" "$COB_STATE_DIR/flag"; echo x >> "$COB_STATE_DIR/log""#;
     let (rule, what) = broken(&case(flag("up", adds))).await;
     assert!(rule == Rule::Twice && what.contains("log has another content"), "{rule:?}: {what}");
@@ -249,7 +249,7 @@ async fn a_move_that_is_not_idempotent_is_found() {
 }
 
 #[tokio::test]
-async fn a_way_back_that_leaves_something_is_found() {
+async fn a_revert_that_leaves_a_file_or_is_missing_is_found() {
     let leaves = r#"cp "$COB_CONTENT" "$COB_STATE_DIR/flag"; touch "$COB_STATE_DIR/left""#;
     let (rule, what) = broken(&case(flag("up", leaves))).await;
     assert!(rule == Rule::Undo && what.contains("left has appeared"), "{rule:?}: {what}");
@@ -261,7 +261,7 @@ async fn a_way_back_that_leaves_something_is_found() {
 }
 
 #[tokio::test]
-async fn a_move_that_is_not_safe_against_kills_is_found() {
+async fn a_transition_that_is_not_safe_against_kills_is_found() {
     // A lock left by a killed attempt, a half-written file taken for a whole file, and a forgotten part.
     for by in [
         r#"mkdir "$COB_STATE_DIR/lock" || exit 1; sleep 0.2; cp "$COB_CONTENT" "$COB_STATE_DIR/flag"; rmdir "$COB_STATE_DIR/lock""#,
@@ -279,7 +279,7 @@ async fn a_move_that_is_not_safe_against_kills_is_found() {
 }
 
 #[tokio::test]
-async fn what_a_daemon_would_refuse_is_not_tried() {
+async fn a_content_that_a_daemon_would_refuse_is_not_tried() {
     let (rule, what) = broken(&Case::new(plain_kind("wait"), "{}")).await;
     assert!(rule == Rule::Accepted && what.contains("needs either `seconds` or `ms`"), "{rule:?}: {what}");
     let (rule, what) = broken(&Case::new(plain_kind("no-such"), "{}")).await;

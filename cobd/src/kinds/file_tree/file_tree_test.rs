@@ -52,7 +52,7 @@ async fn a_tree_goes_through_its_states() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_is_said() {
+async fn a_folder_in_the_place_of_a_file_is_named() {
     let mut bench = Bench::new();
     fs::create_dir_all(bench.path("host/x.conf")).expect("made");
     let content = content(&bench, "one\n");
@@ -62,7 +62,7 @@ async fn what_is_in_the_way_is_said() {
 }
 
 #[tokio::test]
-async fn what_could_never_be_brought_about_leaves_all_the_same() {
+async fn a_tree_that_could_never_be_written_departs_all_the_same() {
     let mut bench = Bench::new();
     fs::create_dir_all(bench.path("real")).expect("made");
     std::os::unix::fs::symlink("real", bench.path("host")).expect("a link");
@@ -76,7 +76,7 @@ async fn what_could_never_be_brought_about_leaves_all_the_same() {
 
 /// `on_remove: keep`: files that stay belong to no change object.
 #[tokio::test]
-async fn what_stayed_when_its_change_object_left_stays_when_one_of_that_name_comes_again() {
+async fn a_kept_file_stays_when_a_change_object_of_the_same_name_departs() {
     let mut bench = Bench::new();
     let tree = |name: &str| {
         let path = bench.path(name);
@@ -115,7 +115,7 @@ async fn a_patch_goes_with_its_tree() {
 }
 
 #[tokio::test]
-async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
+async fn a_user_s_line_returns_with_its_tree_and_blocks_a_removal_for_good() {
     let mut bench = Bench::new();
     let path = bench.path("host/x.conf");
     let text = serde_json::json!({"manage": "merge", "files": {path.to_str().expect("text"): {"content": "one\n"}}});
@@ -140,7 +140,7 @@ async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
 
 /// The journal survives the loss of the store's folder.
 #[tokio::test]
-async fn a_store_that_is_gone_with_its_folder_is_missed_and_not_made_anew() {
+async fn a_lost_store_folder_is_reported_and_not_recreated() {
     let mut bench = Bench::new();
     fs::create_dir(bench.path("journal")).expect("made");
     let path = bench.path("host/x.conf");
@@ -222,7 +222,7 @@ async fn assert_nowhere(bench: &Bench, context: &Context, values: &[&str]) {
 /// An administrator copies a file with a secret, an editor leaves a backup, and a user writes the value into a shared
 /// file.
 #[tokio::test]
-async fn a_secret_that_was_copied_is_kept_for_this_host_alone_and_shown_to_nobody() {
+async fn a_copied_secret_is_stored_for_this_host_only_and_never_shown() {
     const VALUE: &str = "correct horse battery staple";
     let mut bench = Bench::new();
     let key = cob_trust::SecretKey::from_seed(&[7; 32]);
@@ -323,7 +323,7 @@ fn case(host: &Path) -> Case {
 }
 
 #[tokio::test]
-async fn it_keeps_what_every_kind_promises() {
+async fn the_file_tree_kind_keeps_the_contract() {
     let host = tempfile::tempdir().expect("a folder");
     holds(&case(host.path()), &[]).await;
 }
@@ -388,7 +388,7 @@ impl Backend for Planted {
 }
 
 #[tokio::test]
-async fn a_file_tree_that_breaks_a_promise_is_found_out() {
+async fn a_file_tree_that_breaks_the_contract_is_found() {
     for (fault, rule) in
         [(Fault::NotTakenBack, Rule::Move), (Fault::ALookWrites, Rule::Check), (Fault::WritesAgain, Rule::Twice)]
     {
@@ -410,7 +410,7 @@ fn with(policy: &str, bench: &Bench, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_others_have_changed_is_told_until_it_is_gone() {
+async fn a_change_by_others_is_reported_until_it_is_gone() {
     for policy in ["report", "adopt"] {
         let mut bench = Bench::new();
         let wanted = with(policy, &bench, "one\ntwo\n");
@@ -449,7 +449,7 @@ async fn hint(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) {
 }
 
 #[tokio::test]
-async fn a_change_in_a_large_tree_is_found_by_its_path_and_what_comes_later_too() {
+async fn each_later_change_in_a_large_tree_is_found_by_its_path() {
     let mut bench = Bench::new();
     let mut drifts = bench.kinds.take_drifts().expect("it is there once");
     let path = |n: usize| bench.path(&format!("host/f{n:03}"));
@@ -495,7 +495,7 @@ async fn until_quiet(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>)
 }
 
 #[tokio::test]
-async fn a_folder_that_somebody_has_made_anew_is_watched_again() {
+async fn a_recreated_folder_is_watched_again() {
     let mut bench = Bench::new();
     let mut drifts = bench.kinds.take_drifts().expect("it is there once");
     let text = content(&bench, "one\n");
@@ -524,7 +524,7 @@ async fn a_folder_that_somebody_has_made_anew_is_watched_again() {
 }
 
 #[tokio::test]
-async fn whether_an_order_would_be_followed_is_told_and_nothing_done() {
+async fn a_trial_order_reports_its_outcome_and_changes_no_file() {
     let mut bench = Bench::new();
     let text = content(&bench, "one\n");
     let context = bench.context(&file_tree(), &text);
@@ -549,7 +549,7 @@ async fn whether_an_order_would_be_followed_is_told_and_nothing_done() {
 }
 
 #[tokio::test]
-async fn who_puts_a_version_back_is_told_where_it_can_not_stay() {
+async fn a_restored_version_comes_with_a_warning_where_it_cannot_stay() {
     let mut bench = Bench::new();
     fs::create_dir_all(bench.path("host")).expect("made");
     let path = bench.path("host/x.conf").to_str().expect("text").to_owned();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sealed_is_opened_after_any_number_of_keys() {
+    fn sealed_content_opens_after_any_number_of_key_changes() {
         let folder = tempfile::tempdir().expect("a folder");
         let (identity, next) = (folder.path().join("identity.key"), folder.path().join("identity.next.key"));
         assert!(OwnKey::new(&identity, folder.path()).seal(b"x").expect_err("no key").contains("has no key"));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_logged_in_when_a_file_was_changed_is_told_by_login_records() {
+    fn login_records_name_the_users_logged_in_when_a_file_changed() {
         let host = host();
         let file = host.path().join("x.conf");
         fs::write(&file, "x").expect("written");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_systemd_are_read_and_other_sorts_of_them_left_out() {
+    fn only_user_sessions_of_systemd_are_read() {
         let host = host();
         let session = |name: &str, text: &str| fs::write(host.path().join("run/systemd/sessions").join(name), text);
         let alice = "# This is private data. Do not parse.\nUID=1000\nUSER=alice\nCLASS=user\nTTY=pts/3\nREMOTE_HOST=10.0.0.9\nREALTIME=5000000\n";

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_leaves_in_the_background_is_not_waited_for() {
+    fn a_background_process_of_a_program_is_not_waited_for() {
         let begun = Instant::now();
         let ran = shell("sleep 60 & echo $!; echo why >&2; exit 3", b"");
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_heard_to_its_end_and_kept_up_to_a_bound() {
+    fn the_output_of_a_program_is_read_to_its_end_and_kept_up_to_a_limit() {
         let input = vec![b'x'; 300_000];
         assert_eq!(shell("wc -c", &input).out, "300000\n");
         assert_eq!(shell("true", &input).code, Some(0), "no reader is needed");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_between_reading_and_replacing_stays() {
+    fn a_change_of_others_between_reading_and_replacing_stays() {
         for (name, meddle, expected) in [
             ("appended", (|path| append_line(path, "theirs\n")) as fn(&Path), "ours\nold\ntheirs\n"),
             ("rewritten", |path| fs::write(path, "new\n").expect("written"), "ours\nnew\n"),
@@ -325,7 +325,7 @@ mod tests {
 
     /// A program opened the file earlier, and writes after the replacement.
     #[test]
-    fn what_is_written_late_stays() {
+    fn a_late_write_into_the_replaced_file_stays() {
         let (_folder, host, path) = host();
         fs::write(&path, "old\n").expect("written");
         let mut late = OpenOptions::new().append(true).open(&path).expect("open");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_one_who_appends_all_the_time_is_lost() {
+    fn lines_of_a_program_that_appends_all_the_time_are_not_lost() {
         let (_folder, host, path) = host();
         fs::write(&path, "").expect("written");
         let writer = {

@@ -88,7 +88,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn it_is_installed_changed_and_removed_with_what_came_along() {
+async fn a_package_is_installed_changed_and_removed_with_its_dependencies() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let old = bench.context(&package(), &world.content(r#","version":"1.0-1""#));
@@ -114,7 +114,7 @@ async fn it_is_installed_changed_and_removed_with_what_came_along() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_installed_is_said() {
+async fn a_failed_installation_gives_its_reason() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let needy = world.content("").replace("\"cobtest\"", "\"needy\"");
@@ -137,7 +137,7 @@ async fn what_can_not_be_installed_is_said() {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn dnf_packages_keep_the_contract() {
     let Some(world) = World::filled() else { return };
     let [old, new] = ["1.0-1", "2.0-1"].map(|v| world.content(&format!(r#","version":"{v}""#)));
     let mut kind = package();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_systemd_says_is_read() {
+    fn the_answer_of_systemd_is_read() {
         let said = "Job=41\nActiveState=activating\nResult=success\nMainPID=12\nNRestarts=2\n";
         let wanted = Look {
             active: "activating".to_owned(),

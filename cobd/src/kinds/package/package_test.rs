@@ -180,7 +180,7 @@ pub(super) async fn moved(bench: &mut Bench, context: &Context, from: &str, to: 
 }
 
 #[tokio::test]
-async fn it_is_installed_changed_and_removed_with_what_came_along() {
+async fn a_package_is_installed_changed_and_removed_with_its_dependencies() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let old = bench.context(&package(), &world.content(r#","version":"1.0""#));
@@ -209,7 +209,7 @@ async fn it_is_installed_changed_and_removed_with_what_came_along() {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn apt_packages_keep_the_contract() {
     let Some(world) = World::filled() else { return };
     let [old, new] = ["1.0", "2.0"].map(|v| world.content(&format!(r#","version":"{v}","purge":true"#)));
     let mut kind = package();
@@ -254,7 +254,7 @@ async fn a_hold_is_set_kept_and_respected() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_installed_is_said() {
+async fn a_failed_installation_gives_its_reason() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     world.add("needy", "1", "Depends: nobody-has-this\n");
@@ -324,7 +324,7 @@ async fn a_package_that_waits_for_triggers_is_in_order() {
 }
 
 #[tokio::test]
-async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
+async fn a_package_whose_script_fails_can_depart_or_return() {
     let Some(world) = World::new() else { return };
     world.has_a_shell();
     world.add_with("cobdep", "1.0", "", Some("[ ! -e /no-port ] || { echo no port >&2; exit 1; }"));
@@ -366,7 +366,7 @@ async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
 }
 
 #[tokio::test]
-async fn many_on_one_host_work_one_after_the_other() {
+async fn packages_of_the_same_host_are_installed_one_after_another() {
     let Some(world) = World::new() else { return };
     let names = ["one", "two", "three", "four"];
     names.iter().for_each(|name| world.add(name, "1", ""));
@@ -387,7 +387,7 @@ async fn many_on_one_host_work_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn who_waits_for_its_turn_does_not_wait_for_ever() {
+async fn a_package_waits_for_its_turn_only_for_a_limited_time() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     fs::create_dir_all(bench.path("cobs/n1+a+b")).expect("made");
@@ -406,7 +406,7 @@ fn others_at_work(world: &World) -> fs::File {
 }
 
 #[tokio::test]
-async fn what_another_program_is_at_is_waited_for_and_not_broken() {
+async fn the_work_of_another_package_program_is_waited_for() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let lock = others_at_work(&world);
@@ -435,7 +435,7 @@ async fn what_another_program_is_at_is_waited_for_and_not_broken() {
 }
 
 #[tokio::test]
-async fn another_program_is_not_waited_for_for_ever() {
+async fn another_package_program_is_waited_for_only_for_a_limited_time() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let _lock = others_at_work(&world);
@@ -474,7 +474,7 @@ fn wanted(bench: &Bench, contexts: &[&Context]) {
 }
 
 #[tokio::test]
-async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
+async fn a_package_that_others_need_stays_until_the_last_of_them_goes() {
     let Some(world) = World::new() else { return };
     world.add("cclib", "1.0", "");
     world.add("cctool", "1.0", "Depends: cclib\n");
@@ -507,7 +507,7 @@ async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
 }
 
 #[tokio::test]
-async fn of_two_that_exclude_each_other_the_second_fails() {
+async fn the_second_of_two_conflicting_packages_fails() {
     let Some(world) = World::new() else { return };
     for name in ["mta-a", "mta-b"] {
         world.add(name, "1.0", "Provides: mta\nConflicts: mta\n");
@@ -530,7 +530,7 @@ async fn of_two_that_exclude_each_other_the_second_fails() {
 }
 
 #[tokio::test]
-async fn an_upgrade_does_not_take_others_away() {
+async fn an_upgrade_does_not_remove_other_packages() {
     let Some(world) = World::new() else { return };
     world.add("libx", "1.0", "");
     world.add("old", "1.0", "Depends: libx (= 1.0)\n");
@@ -551,7 +551,7 @@ async fn an_upgrade_does_not_take_others_away() {
 }
 
 #[tokio::test]
-async fn what_was_there_before_stays_as_it_was() {
+async fn a_package_installed_before_stays_as_it_was() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     world.dpkg(&["--install", world.repository().join("cobdep_1.0_all.deb").to_str().expect("text")]);
@@ -576,7 +576,7 @@ async fn what_was_there_before_stays_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_came_along_and_another_change_object_wants_is_handed_over() {
+async fn a_dependency_that_another_change_object_wants_is_handed_over() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let (test, dep) = (about(&bench, &world, "n1/test", "cobtest", ""), about(&bench, &world, "n1/dep", "cobdep", ""));
@@ -592,7 +592,7 @@ async fn what_came_along_and_another_change_object_wants_is_handed_over() {
 }
 
 #[tokio::test]
-async fn what_others_merely_suggest_goes() {
+async fn a_dependency_that_others_only_suggest_is_removed() {
     let Some(world) = World::filled() else { return };
     world.add("fan", "1.0", "Suggests: cobdep\n");
     let mut bench = Bench::new();

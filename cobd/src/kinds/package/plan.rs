@@ -191,7 +191,7 @@ Install  3 Packages
     }
 
     #[test]
-    fn what_the_model_does_not_allow_is_named() {
+    fn a_package_change_that_the_model_does_not_allow_is_named() {
         let plan = Plan::of_apt(TOLD);
         let held = ["ccdown".to_owned()].into();
         let none = BTreeSet::new();

@@ -34,7 +34,7 @@ fn context(bench: &Bench, script: &str) -> Context {
 }
 
 #[tokio::test]
-async fn it_is_told_what_it_is_about_and_its_replies_count() {
+async fn a_plug_in_receives_its_change_object_and_its_replies_count() {
     let mut bench = Bench::new();
     let told = bench.path("told");
     let script = format!(
@@ -69,7 +69,7 @@ async fn it_is_told_what_it_is_about_and_its_replies_count() {
 }
 
 #[tokio::test]
-async fn a_secret_in_its_configuration_reaches_it_and_is_shown_to_nobody_else() {
+async fn a_secret_reaches_only_the_plug_in_and_is_never_shown() {
     let mut bench = Bench::new();
     let key = cob_trust::SecretKey::from_seed(&[7; 32]);
     bench.with_key(&key);
@@ -99,7 +99,7 @@ async fn a_secret_in_its_configuration_reaches_it_and_is_shown_to_nobody_else() 
 }
 
 #[tokio::test]
-async fn a_move_that_only_a_revert_leads_back_from_is_reverted() {
+async fn a_transition_with_a_revert_is_reverted_by_the_plug_in() {
     let mut bench = Bench::new();
     let script =
         format!(r#"{DESCRIBED}; echo "{{\"cob_plugin\":1,\"done\":true,\"exports\":{{\"call\":\"$call\"}}}}""#);
@@ -114,7 +114,7 @@ async fn a_move_that_only_a_revert_leads_back_from_is_reverted() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_in_the_background_is_not_waited_for() {
+async fn a_background_process_of_a_plug_in_is_not_waited_for() {
     let mut bench = Bench::new();
     let left = bench.path("left");
     let script = format!(
@@ -185,7 +185,7 @@ async fn hostile_replies_are_failures_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_plug_in_that_obeys_keeps_the_contract() {
+async fn a_correct_plug_in_keeps_the_contract() {
     let bench = Bench::new();
     let script = r#"dir=$(printf '%s' "$message" | sed -n 's/.*"state_dir":"\([^"]*\)".*/\1/p')
         to=$(printf '%s' "$message" | sed -n 's/.*"to":"\([a-z]*\)".*/\1/p')

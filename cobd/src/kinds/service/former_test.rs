@@ -9,7 +9,7 @@ use crate::kinds::testing::{Bench, reason};
 use crate::run::testing::{number_in, wait_for};
 
 #[tokio::test]
-async fn another_form_of_service_ends_what_the_one_before_has_begun() {
+async fn another_form_of_service_stops_the_process_of_the_earlier_form() {
     let mut bench = Bench::new();
     let kept = context(&bench, RUN);
     let driven = context(&bench, &BY_FILE.replace('\n', ""));
@@ -42,7 +42,7 @@ async fn another_form_of_service_ends_what_the_one_before_has_begun() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_stopped_is_not_followed_by_another_form() {
+async fn a_service_that_cannot_be_stopped_is_not_replaced_by_another_form() {
     let mut bench = Bench::new();
     let driven = context(&bench, &BY_FILE.replace('\n', "").replace("rm {}/runs", "echo busy; false"));
     let kept = context(&bench, RUN);
@@ -56,7 +56,7 @@ async fn what_can_not_be_stopped_is_not_followed_by_another_form() {
 }
 
 #[tokio::test]
-async fn commands_do_not_begin_while_a_unit_of_before_is_not_put_back() {
+async fn a_service_does_not_start_before_an_earlier_unit_is_restored() {
     let mut bench = Bench::new();
     let kept = context(&bench, RUN);
     fs::create_dir_all(folder(&bench)).expect("made");

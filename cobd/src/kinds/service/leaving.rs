@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_what_is_answered_and_not_what_is_printed_meanwhile() {
+    fn the_reason_is_the_answer_and_not_the_progress_output() {
         let told = |stdout: &str, stderr: &str| {
             let status = std::process::ExitStatus::from_raw(1 << 8);
             reason(&Output { status, stdout: stdout.into(), stderr: stderr.into() })

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_and_then_what_comes() {
+    fn a_log_query_gives_the_last_lines_and_then_the_new_lines() {
         let (_dir, folder) = folder();
         assert!(of_kept(&folder, &last(3)).expect_err("nothing").contains("has not been started from here"));
         begin(&folder);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_line_that_is_too_long_the_end_is_told() {
+    fn the_end_of_a_too_long_line_is_shown() {
         let (_dir, folder) = folder();
         begin(&folder);
         let long = "x".repeat(300_000);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn over_restarts_nothing_is_missed_or_said_twice() {
+    fn log_lines_are_neither_lost_nor_repeated_over_restarts() {
         let (_dir, folder) = folder();
         begin(&folder);
         append(&folder, b"one\n");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut_at_a_line_and_what_was_missed_is_said() {
+    fn a_long_log_is_cut_at_a_line_and_notes_the_missing_bytes() {
         let (_dir, folder) = folder();
         begin(&folder);
         append(&folder, b"begin\n");

@@ -39,7 +39,7 @@ pub(super) fn lives(pid: i32) -> bool {
 pub(super) const RUN: &str = r#""start":"echo $$ > {}/pid; exec sleep 600","settle":"20ms""#;
 
 #[tokio::test]
-async fn it_goes_up_and_down_and_outlives_the_daemon() {
+async fn a_service_starts_and_stops_and_outlives_the_daemon() {
     let mut bench = Bench::new();
     let context = context(&bench, &format!(r#"{RUN},"exports":{{"port":80}}"#));
     assert_eq!(bench.state(&context).await, "down");
@@ -93,7 +93,7 @@ async fn other_content_is_outdated_and_replaced() {
 }
 
 #[tokio::test]
-async fn one_that_dies_at_the_start_is_a_failed_move_with_its_last_words() {
+async fn a_service_that_ends_at_its_start_fails_with_its_last_output() {
     let mut bench = Bench::new();
     let context_ = context(&bench, r#""start":"echo port 80 is taken >&2; exit 4""#);
     let (outcome, lines) = bench.transition_with_lines(&context_, "down", "up").await;
@@ -130,7 +130,7 @@ async fn readiness_is_waited_for() {
 }
 
 #[tokio::test]
-async fn another_one_that_answers_ready_does_not_make_a_service_up() {
+async fn a_service_that_ends_is_not_up_although_ready_succeeds() {
     let mut bench = Bench::new();
     let kept = context(&bench, r#""start":"sleep 0.2; echo port 80 is taken; exit 3","ready":"true","settle":"20s""#);
     let why = reason(bench.transition(&kept, "down", "up").await);
@@ -152,7 +152,7 @@ async fn another_one_that_answers_ready_does_not_make_a_service_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_ready_says_is_shown_while_it_waits() {
+async fn the_output_of_ready_is_shown_during_the_wait() {
     let mut bench = Bench::new();
     let context_ = context(
         &bench,
@@ -189,7 +189,7 @@ async fn a_service_runs_as_its_user() {
 }
 
 #[tokio::test]
-async fn one_that_ends_by_itself_is_found_failed_and_started_again() {
+async fn a_service_that_ends_by_itself_is_failed_and_can_start_again() {
     let mut bench = Bench::new();
     let context = context(&bench, RUN);
     bench.transition(&context, "down", "up").await;
@@ -229,7 +229,7 @@ async fn a_killed_keeper_is_noticed_and_its_service_never_runs_twice() {
 }
 
 #[tokio::test]
-async fn stopping_reaches_everybody_and_the_deaf_are_killed() {
+async fn a_stop_reaches_all_processes_and_kills_those_that_ignore_it() {
     let mut bench = Bench::new();
     let mut deaf = service();
     deaf.transitions.iter_mut().for_each(|t| t.grace_ms = 150);
@@ -259,7 +259,7 @@ async fn workers_end_with_their_master() {
 }
 
 #[tokio::test]
-async fn what_it_prints_is_bounded() {
+async fn the_stored_output_of_a_service_is_bounded() {
     let mut bench = Bench::new();
     let keys = r#""start":"yes | head -c 5000000; touch {}/flooded; echo the end; exec sleep 600","ready":"test -e {}/flooded""#;
     let context = context(&bench, keys);
@@ -273,7 +273,7 @@ async fn what_it_prints_is_bounded() {
 }
 
 #[tokio::test]
-async fn one_that_looks_after_itself_is_driven_by_its_commands() {
+async fn a_service_with_its_own_commands_is_controlled_by_them() {
     let mut bench = Bench::new();
     let ctl = bench.path("ctl");
     let script = r#"#!/bin/sh
@@ -347,7 +347,7 @@ async fn a_status_that_does_not_answer_is_not_taken_for_a_service_that_stands() 
 }
 
 #[tokio::test]
-async fn what_a_start_has_left_in_the_background_prints_within_bounds() {
+async fn the_output_of_a_background_process_of_a_start_is_bounded() {
     let mut bench = Bench::new();
     let keys = r#""start":"touch {}/runs; (while test -e {}/runs; do
         if test -e {}/go; then yes | head -c 5000000; cat {}/go; mv {}/go {}/gone; fi; sleep 0.02; done) &",
@@ -470,7 +470,7 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
 }
 
 #[tokio::test]
-async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
+async fn a_service_that_ran_before_is_restarted_after_the_departure() {
     let mut bench = Bench::new();
     let keys = r#""start":"sleep 600 >/dev/null 2>&1 & echo $! > {}/pid","stop":"kill $(cat {}/pid); rm {}/pid",
         "status":"test -e {}/pid""#
@@ -503,7 +503,7 @@ async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
 }
 
 #[tokio::test]
-async fn what_ran_before_stays_down_when_that_is_kept() {
+async fn a_service_that_ran_before_stays_down_when_the_change_is_kept() {
     let mut bench = Bench::new();
     let keys = r#""start":"touch {}/runs","stop":"rm {}/runs","status":"test -e {}/runs""#;
     let own = context(&bench, keys);
@@ -519,7 +519,7 @@ async fn what_ran_before_stays_down_when_that_is_kept() {
 }
 
 #[tokio::test]
-async fn without_systemd_a_unit_says_what_to_do() {
+async fn a_unit_without_systemd_gives_an_instruction() {
     let mut bench = Bench::new();
     bench.kinds.use_systemd_at("unix:path=/nowhere/bus");
     let context = bench.context(&service(), r#"{"unit":"etcd"}"#);

@@ -245,14 +245,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_have_the_paths_that_systemd_gives_them() {
+    fn unit_paths_are_escaped_as_in_systemd() {
         assert_eq!(escaped("etcd.service"), "etcd_2eservice");
         assert_eq!(escaped("getty@tty1.service"), "getty_40tty1_2eservice");
         assert_eq!(escaped("7zip-a.timer"), "_37zip_2da_2etimer");
     }
 
     #[test]
-    fn events_are_read_as_the_kernel_writes_them() {
+    fn file_events_are_read_in_the_format_of_the_kernel() {
         let event = |watch: i32, name: &[u8]| {
             let numbers = [watch, 8, 0, i32::try_from(name.len()).expect("short")];
             let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_is_put_back_with_its_mode_and_as_a_link() {
+    fn the_original_file_or_link_is_restored_with_its_mode() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("x.service");
         assert_eq!(find(&path).expect("looked"), Found::Absent);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_generated_is_as_old_as_what_it_was_made_from() {
+    fn a_generated_unit_is_as_old_as_its_source() {
         let folder = tempfile::tempdir().expect("folder");
         let script = folder.path().join("x.sh");
         fs::write(&script, "").expect("written");

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_made_no_run_has_no_words_of_an_earlier_one() {
+    fn a_start_without_a_run_shows_no_lines_of_an_earlier_run() {
         let since = UNIX_EPOCH + Duration::from_micros(7_000_030);
         let none = "0".repeat(32);
         for none in ["", &none] {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_much_the_last_whole_lines_are_kept() {
+    async fn the_last_whole_lines_of_a_long_output_are_kept() {
         let kept = async |text: &str, most: usize| {
             String::from_utf8(last_of(text.as_bytes(), most).await.expect("read")).expect("text")
         };

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_put_back_and_nothing_else() {
+    fn only_the_changed_links_are_restored() {
         let bench = Bench::new();
         let gone = bench.link("run/multi-user.target.wants/a.service", "a.service");
         let taken = bench.link("etc/main.service", "b.service");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_call_that_was_cut_short_the_links_of_the_unit_count() {
+    fn an_interrupted_call_is_settled_by_the_links_of_its_own_unit() {
         let bench = Bench::new();
         let linked = bench.link("etc/a.service", "a.service");
         let before = all_links(&bench.systemd);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_what_is_gone_is_not_made_again() {
+    fn a_link_to_a_removed_unit_is_not_restored() {
         let bench = Bench::new();
         let gone = bench.link("etc/multi-user.target.wants/a.service", "a.service");
         let before = all_links(&bench.systemd);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_read_with_those_of_drop_ins() {
+    fn the_install_section_includes_the_drop_ins() {
         let bench = Bench::new();
         let path = |name: &str, text: &str| {
             fs::write(bench.target(name), text).expect("written");

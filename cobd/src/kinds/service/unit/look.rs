@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_socket_has_started_is_down_by_itself_until_its_content_changes() {
+    fn a_unit_started_by_a_socket_counts_as_down_until_its_content_changes() {
         let of = |ending: &str| {
             let unit = format!("x.{ending}");
             let q = Question { rests_down: true, triggers: Arc::new([unit.clone()].into()), ..question("") };
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_with_something_older_is_outdated() {
+    fn a_unit_that_runs_with_older_content_is_outdated() {
         let q = question("");
         let outdated: [(Change, &str); 6] = [
             (|l| l.files = "a.conf differs".into(), "a.conf"),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_started_with_the_new_content_is_not_started_again() {
+    fn a_unit_that_others_started_with_the_new_content_is_up() {
         // By systemd after a power failure, or by an administrator: another run than the run from here.
         let by_others = |look: &mut Look| {
             look.started = Some(Started::new("old", "others".into(), "1".into()));
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_is_down_when_what_was_before_is_back() {
+    fn a_departing_unit_is_down_only_when_its_original_files_are_back() {
         let down = |leaving: bool, changed: bool| {
             let q = Question { leaving, ..question("") };
             judged(&q, |l| {
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_down_is_masked_and_disabled_too() {
+    fn a_unit_is_down_only_when_it_is_masked_and_disabled_as_wanted() {
         let down = |keys: &str, file_state: &str| {
             let q = Question { rests_down: true, ..question(keys) };
             judged(&q, |l| {

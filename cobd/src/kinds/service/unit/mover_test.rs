@@ -128,7 +128,7 @@ const A: &str = r#"{"unit":"a.service","settle":0,"drop_ins":{"10.conf":"[Servic
 const B: &str = r#"{"unit":"b.service","settle":0}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_unit_is_put_back_before_the_next_one_begins() {
+async fn a_unit_is_restored_before_the_next_unit_starts() {
     let Some(bench) = Bench::new().await else { return };
     let drop_ins = bench.systemd.units().join("a.service.d");
     bench.systemd.start("a.service");
@@ -152,7 +152,7 @@ async fn another_unit_is_put_back_before_the_next_one_begins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn there_and_back_nothing_is_forgotten() {
+async fn the_record_of_the_original_survives_a_change_there_and_back() {
     let Some(bench) = Bench::new().await else { return };
     bench.systemd.start("a.service");
     for content in [A, B, A] {
@@ -202,7 +202,7 @@ async fn links_are_put_back_as_they_were_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_person_enables_meanwhile_stays() {
+async fn a_unit_that_a_user_enables_meanwhile_stays_enabled() {
     let Some(bench) = Bench::new().await else { return };
     bench.move_it(Goal::Start, false, A).await;
     let bus = Bus::connect(&bench.place()).await.expect("a bus");
@@ -213,7 +213,7 @@ async fn what_a_person_enables_meanwhile_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_daemon_of_before_has_noted_is_put_back_by_its_word() {
+async fn a_note_of_an_earlier_daemon_version_is_restored() {
     let Some(bench) = Bench::new().await else { return };
     for (word, enabled) in [("enabled", true), ("disabled", false)] {
         bench.move_it(Goal::Start, false, if enabled { DISABLED } else { ENABLED }).await;
@@ -226,7 +226,7 @@ async fn what_a_daemon_of_before_has_noted_is_put_back_by_its_word() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_leaves_is_not_down_as_long_as_it_is_not_put_back() {
+async fn a_departing_unit_is_not_down_before_it_is_restored() {
     let Some(bench) = Bench::new().await else { return };
     bench.systemd.start("a.service");
     bench.move_it(Goal::Start, false, A).await;
@@ -286,7 +286,7 @@ fn a_mask_stays_as_long_as_it_is_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_unit_that_is_named_by_an_alias_is_the_one_that_it_leads_to() {
+async fn an_alias_stands_for_the_unit_that_it_leads_to() {
     let Some(bench) = Bench::new().await else { return };
     let units = bench.systemd.units();
     symlink("/lib/a.service", units.join("alias.service")).expect("linked");
@@ -351,7 +351,7 @@ async fn a_changed_section_enables_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_unit_that_systemd_restarts_again_and_again_is_not_up_whatever_answers_for_it() {
+async fn a_unit_that_systemd_restarts_repeatedly_is_not_up() {
     let Some(bench) = Bench::new().await else { return };
     bench.systemd.tell("a.service", CRASHES, true);
     for keys in [r#""settle":"1s","ready":"true""#, r#""settle":"1s""#] {
@@ -395,7 +395,7 @@ async fn a_timer_that_is_gone_when_it_has_elapsed_is_refused_before_it_is_starte
 const TIMER: &str = r#"{"unit":"b.timer","settle":0}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn systemd_reads_the_files_of_what_a_timer_starts() {
+async fn systemd_reads_the_files_of_the_service_that_a_timer_starts() {
     let Some(bench) = Bench::new().await else { return };
     bench.systemd.tell("b.timer", "Triggers", vec!["b.service"]);
     let changed = || bench.systemd.tell("b.service", "NeedDaemonReload", true);
@@ -451,7 +451,7 @@ async fn a_job_that_its_timer_has_started_is_where_it_should_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_put_back_behind_a_change_object_that_is_back() {
+async fn a_late_restore_leaves_a_returned_change_object_alone() {
     let Some(bench) = Bench::new().await else { return };
     bench.systemd.start("a.service");
     bench.move_it(Goal::Start, false, A).await;
@@ -479,7 +479,7 @@ async fn nothing_is_put_back_behind_a_change_object_that_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_put_back_goes_over_to_the_next_one_of_the_same_unit() {
+async fn a_pending_restore_passes_to_the_next_change_object_of_the_unit() {
     let Some(bench) = Bench::new().await else { return };
     let [old, new] = ["old", "new"].map(|name| bench.folder().join(name));
     for folder in [&old, &new] {
