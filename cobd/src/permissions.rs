@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_folder_is_made_closed_and_an_open_one_is_closed() {
+    fn a_state_folder_is_private_and_a_writable_folder_is_refused() {
         let base = tempfile::tempdir().expect("folder");
         let path = base.path().join("a/state");
         own_folder(&path).expect("made");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_replaced_from_above_is_refused() {
+    fn a_folder_below_a_writable_folder_is_refused() {
         let base = tempfile::tempdir().expect("folder");
         let above = base.path().join("above");
         let path = above.join("state");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_somebody_else_is_refused() {
+    fn a_folder_of_another_user_is_refused() {
         if rustix::process::geteuid().as_raw() != 0 {
             eprintln!("skipped: only root can give files away");
             return;

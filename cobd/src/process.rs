@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_those_of_the_mask_that_can_be_handled() {
+    fn only_ignored_signals_that_can_be_handled_are_listed() {
         // HUP, INT, QUIT; KILL, SEGV and PIPE; a real-time signal.
         let all = |status: &str| ignored(status).collect::<Vec<_>>();
         assert_eq!(all("Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t0000000200001507\n"), [1, 2, 3]);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_stays_in_its_line() {
+    fn text_of_a_server_cannot_add_a_line_to_the_log() {
         let text = "{\"no\\n2026-01-01T00:00:00Z INFO forged\": 1}";
         let error = server().parse::<cob_types::remote::Generations>(text.as_bytes()).expect_err("strange").to_string();
         assert!(!error.contains('\n'), "{error}");

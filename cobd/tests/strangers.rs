@@ -114,7 +114,7 @@ async fn ask(at: SocketAddr, of: &mut Host) -> Duration {
 }
 
 #[tokio::test]
-async fn a_thousand_strangers_keep_nobody_out_and_leave_nothing_behind() {
+async fn a_thousand_strangers_block_no_host_and_leave_no_resources() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit {
         current: limit.maximum.map_or(Some(DESCRIPTORS), |m| Some(m.min(DESCRIPTORS))),

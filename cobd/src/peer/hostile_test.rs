@@ -115,7 +115,7 @@ async fn cut_on(mut stage: Stage, bytes: &[u8], why: &str) {
 }
 
 #[tokio::test]
-async fn who_speaks_something_else_until_cut() {
+async fn a_connection_with_another_protocol_is_cut() {
     cut_in_setup(b"\x16\x03\x01\x02\x00", "its first byte is 0x16").await;
     cut_in_setup(b"get / http/1.1", "its first byte is 0x67").await;
     cut_in_setup(b"\0\0\0\0", "its first byte is 0x00").await;
@@ -123,7 +123,7 @@ async fn who_speaks_something_else_until_cut() {
 }
 
 #[tokio::test]
-async fn who_falls_silent_in_setup_is_cut_in_time() {
+async fn a_connection_that_falls_silent_during_setup_is_cut_in_time() {
     let limits = Limits { setup_time: Duration::from_millis(400), first_word: Duration::from_millis(400), ..quick() };
     let whole = said(hello());
     for spoken in [0, 100, whole.len() - 1] {
@@ -132,7 +132,7 @@ async fn who_falls_silent_in_setup_is_cut_in_time() {
 }
 
 #[tokio::test]
-async fn who_closes_in_the_middle_of_a_message_leaves_nothing_behind() {
+async fn a_connection_closed_within_a_message_leaves_no_socket() {
     let mut stage = Stage::set().await;
     let whole = said(hello());
     for end in [1, 64, 70, 100, whole.len() - 1] {
@@ -150,7 +150,7 @@ async fn who_closes_in_the_middle_of_a_message_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn who_announces_more_than_is_allowed_is_cut_before_memory_is_reserved() {
+async fn a_too_long_frame_is_refused_before_memory_is_reserved() {
     let before = resident();
     for (length, text) in [(1 << 30, "1073741824 bytes"), (1 << 46, "70368744177664 bytes"), (1 << 63, "92233720368")] {
         cut_in_setup(&[greeting(), long_header(6, length)].concat(), &format!("a READY of {text}")).await;
@@ -169,7 +169,7 @@ fn resident() -> usize {
 }
 
 #[tokio::test]
-async fn who_repeats_the_handshake_or_splits_messages_until_cut() {
+async fn a_repeated_handshake_or_split_message_cuts_the_connection() {
     let ready = &handshake(b"")[64..];
     cut_in_setup(&handshake(ready), "flags 0x04").await;
     cut_in_setup(&handshake(&[0x01, 1, 0].repeat(1000)), "flags 0x01").await;
@@ -229,7 +229,7 @@ async fn ended_when_up(bytes: &[u8], why: &str) -> RefusalCounts {
 }
 
 #[tokio::test]
-async fn who_breaks_the_rules_on_a_link_is_cut() {
+async fn a_host_that_breaks_the_link_protocol_is_cut() {
     let data = |number, ack, len| zmtp(&Frame::Data { number, ack, payload: &vec![7; len] });
     cut_when_up(&zmtp(&Frame::Hello(hello())), "a second hello").await;
     cut_when_up(&data(2, 0, 1), "a gap: number 2 came where 1 was due").await;
@@ -244,7 +244,7 @@ async fn who_breaks_the_rules_on_a_link_is_cut() {
 }
 
 #[tokio::test]
-async fn who_falls_silent_or_says_goodbye_has_broken_no_rule() {
+async fn a_silent_or_closing_host_breaks_no_rule() {
     let beat = zmtp(&Frame::Beat { ack: 0, interval_ms: 30 });
     let silent = ended_when_up(&[&beat[..], b"\x00\xff\x01\x02"].concat(), "was silent for 0.12 s").await;
     let bye = ended_when_up(&zmtp(&Frame::Bye), "the other side shut down").await;
@@ -310,7 +310,7 @@ async fn silent_connections_do_not_keep_hosts_out() {
 }
 
 #[tokio::test]
-async fn what_a_daemon_does_not_take_holds_back_its_sender() {
+async fn a_daemon_that_does_not_read_holds_back_its_sender() {
     let mut a = TestHost::start("a", life(1, 1)).await;
     let mut b = TestHost::start_with("b", life(2, 1), quick(), 1).await;
     a.roster(&[("b", b.address())]);

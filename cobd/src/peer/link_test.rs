@@ -103,7 +103,7 @@ async fn a_batch_carries_the_acknowledgement() {
 }
 
 #[tokio::test]
-async fn both_go_by_the_shorter_interval() {
+async fn both_hosts_of_a_link_use_the_shorter_interval() {
     let mut stage = Stage::set(Limits { heartbeat_idle: Duration::from_secs(60), ..quick() }).await;
     let first = stage.hear().await;
     assert_eq!(Frame::decode(&first).expect("decodes"), Frame::Beat { ack: 0, interval_ms: 60_000 });
@@ -120,7 +120,7 @@ async fn both_go_by_the_shorter_interval() {
 }
 
 #[tokio::test]
-async fn an_acknowledgement_that_does_not_come_is_asked_after() {
+async fn a_missing_acknowledgement_ends_the_link() {
     let limits = Limits { heartbeat_idle: Duration::from_secs(60), ..quick() };
     let mut stage = Stage::set(limits).await;
     stage.peer.lock().session.push(Bytes::from_static(b"batch"));
@@ -130,7 +130,7 @@ async fn an_acknowledgement_that_does_not_come_is_asked_after() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_can_not_make_us_hold_acknowledgements() {
+async fn acknowledgements_for_a_host_that_does_not_read_stay_bounded() {
     let mut stage = Stage::set(Limits { heartbeat_idle: Duration::from_secs(60), ..quick() }).await;
     stage.say(&Frame::Data { number: 1, ack: 0, payload: b"x" }).await;
     assert!(matches!(stage.event().await, LinkEvent::Received { .. }));
@@ -156,7 +156,7 @@ async fn who_does_not_read_can_not_make_us_hold_acknowledgements() {
 }
 
 #[tokio::test]
-async fn who_was_stopped_itself_listens_before_it_gives_up() {
+async fn a_daemon_that_was_stopped_itself_reads_before_it_cuts_a_link() {
     let mut stage = Stage::set(Limits { heartbeat_idle: Duration::from_millis(50), ..quick() }).await;
     for _ in 0..3 {
         // Sent in time, but not read: the tasks of this thread are blocked.

@@ -84,7 +84,7 @@ async fn ten_thousand_batches_both_ways_survive_cut_links() {
 }
 
 #[tokio::test]
-async fn a_host_in_another_life_gets_nothing_that_was_meant_for_its_last() {
+async fn a_restarted_host_gets_no_message_for_its_earlier_incarnation() {
     let (mut a, b) = two().await;
     let b_address = b.address();
     drop(b);
@@ -129,7 +129,7 @@ async fn a_newer_link_takes_the_place_of_the_older() {
 }
 
 #[tokio::test]
-async fn a_silent_network_is_noticed_and_left() {
+async fn a_silent_network_is_detected_and_the_link_is_cut() {
     let mut a = TestHost::start("a", life(1, 1)).await;
     let mut b = TestHost::start("b", life(2, 1)).await;
     let proxy = Proxy::start(b.address()).await;
@@ -175,7 +175,7 @@ async fn a_link_without_traffic_stays_up() {
 }
 
 #[tokio::test]
-async fn a_slow_host_holds_back_itself_alone() {
+async fn a_slow_host_holds_back_only_itself() {
     let small = Limits { window_messages: 16, outbox_messages: 32, ..quick() };
     let mut a = TestHost::start_with("a", life(1, 1), small, 64).await;
     let mut slow = TestHost::start_with("slow", life(2, 1), quick(), 1).await;
@@ -216,7 +216,7 @@ async fn a_slow_host_holds_back_itself_alone() {
 }
 
 #[tokio::test]
-async fn a_shutdown_delivers_everything_and_says_goodbye() {
+async fn a_shutdown_delivers_all_messages_and_announces_itself() {
     let (mut a, mut b) = two().await;
     let reader = async {
         let mut texts = Vec::new();
@@ -238,7 +238,7 @@ async fn a_shutdown_delivers_everything_and_says_goodbye() {
 }
 
 #[tokio::test]
-async fn a_shutdown_names_who_did_not_acknowledge() {
+async fn a_shutdown_names_the_hosts_that_did_not_acknowledge() {
     let (mut a, b) = two().await;
     a.roster(&[("b", b.address()), ("gone", "127.0.0.1:1".parse().expect("address"))]);
     a.send("gone", "anybody there?");
@@ -324,7 +324,7 @@ async fn an_http_connection_is_handed_over_intact() {
 }
 
 #[tokio::test]
-async fn who_leaves_the_roster_is_cut_and_may_return() {
+async fn a_host_that_leaves_the_roster_is_cut_and_may_return() {
     let (mut a, mut b) = two().await;
     a.send("b", "1");
     assert_eq!(b.received().await, "1");
@@ -354,7 +354,7 @@ async fn who_leaves_the_roster_is_cut_and_may_return() {
 }
 
 #[tokio::test]
-async fn a_link_outlives_another_address_and_the_next_one_leads_there() {
+async fn a_link_survives_a_new_address_and_the_next_link_uses_it() {
     let mut a = TestHost::start("a", life(1, 1)).await;
     let mut b = TestHost::start("b", life(2, 1)).await;
     let (old, new) = (Proxy::start(b.address()).await, Proxy::start(b.address()).await);

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refused_ages_out_of_the_status() {
+    fn old_refusals_leave_the_status() {
         let refusals = Refusals::default();
         let begin = Instant::now();
         let strangers = |after: Duration| refusals.get_at(begin + after).stranger;

@@ -77,7 +77,7 @@ fn a_batch_larger_than_the_window_goes_alone() {
 }
 
 #[test]
-fn a_full_outbox_is_dropped_and_a_resync_follows_when_the_rest_is_through() {
+fn a_full_outbox_is_dropped_and_a_resync_follows() {
     let (mut a, _) = pair();
     for _ in 0..4 {
         assert!(a.push(batch(1)));
@@ -99,7 +99,7 @@ fn a_full_outbox_is_dropped_and_a_resync_follows_when_the_rest_is_through() {
 }
 
 #[test]
-fn what_was_not_acknowledged_is_sent_again_on_the_next_link() {
+fn unacknowledged_batches_are_sent_again_on_the_next_link() {
     let (mut a, mut b) = pair();
     for _ in 0..3 {
         assert!(a.push(batch(1)));
@@ -113,7 +113,7 @@ fn what_was_not_acknowledged_is_sent_again_on_the_next_link() {
 }
 
 #[test]
-fn doubles_are_dropped_and_told_again_and_gaps_cut_the_link() {
+fn duplicates_are_dropped_and_acknowledged_and_gaps_cut_the_link() {
     let (mut a, mut b) = pair();
     assert!(a.push(batch(1)));
     sent(&mut a);
@@ -129,7 +129,7 @@ fn doubles_are_dropped_and_told_again_and_gaps_cut_the_link() {
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_cuts_the_link() {
+fn an_acknowledgement_of_an_unsent_batch_cuts_the_link() {
     let (mut a, _) = pair();
     assert!(a.push(batch(1)));
     assert!(matches!(a.acknowledge(1), Err(Fault::FalseAck { ack: 1, acked: 0, last: 0 })));
@@ -138,7 +138,7 @@ fn an_acknowledgement_of_what_was_never_sent_cuts_the_link() {
 }
 
 #[test]
-fn a_peer_in_another_life_gets_nothing_that_was_meant_for_its_last() {
+fn a_restarted_peer_gets_no_batch_for_its_earlier_incarnation() {
     for restarted in ["a", "b"] {
         let (mut a, mut b) = pair();
         assert!(a.push(batch(1)) && a.push(batch(2)) && b.push(batch(3)));
@@ -172,7 +172,7 @@ fn an_earlier_life_is_refused() {
 }
 
 #[test]
-fn what_waited_before_the_first_contact_is_sent() {
+fn batches_queued_before_the_first_contact_are_sent() {
     let mut a = Session::new(life(1, 1), &limits());
     let mut b = Session::new(life(2, 1), &limits());
     assert!(a.push(batch(1)));
@@ -451,7 +451,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn everything_arrives_once_and_in_order_or_is_said_again(steps in vec(step(), 0..80)) {
+    fn batches_arrive_once_and_in_order_or_a_resync_follows(steps in vec(step(), 0..80)) {
         let mut world = World::new();
         for step in &steps {
             world.step(step);

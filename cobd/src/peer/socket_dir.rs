@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_is_refused() {
+    fn a_socket_path_that_is_no_folder_is_refused() {
         let state = tempfile::tempdir().expect("folder");
         let path = state.path().join("file");
         fs::write(&path, "").expect("a file");

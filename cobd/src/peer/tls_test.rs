@@ -170,7 +170,7 @@ async fn a_link_needs_the_key_of_a_host() {
 }
 
 #[tokio::test]
-async fn who_speaks_for_another_host_is_refused() {
+async fn a_host_that_claims_another_name_is_refused() {
     let mut stage = Stage::set().await;
     let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
     stream.write_all(&hello("a")).await.expect("writes");
@@ -180,7 +180,7 @@ async fn who_speaks_for_another_host_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_in_clear() {
+async fn an_unencrypted_connection_is_refused() {
     for bytes in [&dealer_handshake()[..], b"GET / HTTP/1.1\r\n\r\n", b"\xff\0\0\0\0\0\0\x40\0", b"\0"] {
         let mut stage = Stage::set().await;
         let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
@@ -257,7 +257,7 @@ async fn recorded(stage: &mut Stage) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_was_recorded_is_worth_nothing() {
+async fn a_replayed_handshake_is_refused() {
     let mut stage = Stage::set().await;
     let said = recorded(&mut stage).await;
     let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
@@ -267,7 +267,7 @@ async fn what_was_recorded_is_worth_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_slipped_into_a_link_on_its_way_cuts_it_and_is_counted() {
+async fn an_injected_record_cuts_the_link_and_is_counted() {
     let mut stage = Stage::set().await;
     let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
     stream.write_all(&hello("0evil")).await.expect("writes");
@@ -282,7 +282,7 @@ async fn what_is_slipped_into_a_link_on_its_way_cuts_it_and_is_counted() {
 }
 
 #[tokio::test]
-async fn half_and_damaged_handshakes_leave_nothing_behind() {
+async fn half_and_damaged_handshakes_leave_no_sockets() {
     let mut stage = Stage::set().await;
     let said = recorded(&mut stage).await;
     for end in [1, 3, 5, 6, 50, 100, said.len() / 2, said.len() - 1] {
@@ -315,7 +315,7 @@ async fn half_and_damaged_handshakes_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn who_announces_64_tib_is_cut_before_and_after_it_has_proved_who_it_is() {
+async fn a_frame_of_64_tib_is_refused_before_and_after_authentication() {
     let huge = [&dealer_handshake()[..], &[2], &(1_u64 << 46).to_be_bytes()].concat();
     let mut stage = Stage::set().await;
     let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
@@ -368,7 +368,7 @@ async fn a_revoked_key_is_cut_at_once_and_stays_out() {
 }
 
 #[tokio::test]
-async fn of_a_host_that_leaves_because_its_key_is_revoked_that_is_said() {
+async fn a_link_cut_for_a_revoked_key_gives_that_reason() {
     for (revoked, why) in [(&[1][..], "revoked or replaced"), (&[], "not in the roster any more")] {
         let mut stage = Stage::set().await;
         let hosts: &[(&str, SocketAddr, &[u8])] = &[("b", stage.b.address(), &[2])];

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_backlog_is_what_has_not_left() {
+    async fn the_backlog_counts_the_unsent_bytes() {
         let (mut wire, mut far, _folder) = open(1000).await;
         for len in [0, 1, 255, 256, 100_000] {
             wire.send(vec![7; len]).await.expect("queued");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_before_the_end_is_read_before_the_end() {
+    async fn frames_received_before_the_end_are_read_before_it() {
         let (mut wire, mut far, _folder) = open(1000).await;
         far.write_all(b"\x00\x01a\x00\x01b").await.expect("writes");
         drop(far);

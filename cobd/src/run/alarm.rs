@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_his_own_folder_alone() {
+    fn an_alarm_is_woken_only_by_its_own_folder() {
         let root = tempfile::tempdir().expect("folder");
         let folder = |name: &str| root.path().join(name);
         for name in ["a", "b"] {

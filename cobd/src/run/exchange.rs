@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_a_moment_after_the_end_is_heard() {
+    fn output_shortly_after_the_end_of_a_process_is_read() {
         // On a busy machine it may take longer.
         let mut tries = (0..20).map(|_| heard("(sleep 0.02; echo late) & echo soon", usize::MAX));
         assert!(tries.any(|said| said == b"soon\nlate\n"));
     }
 
     #[test]
-    fn who_goes_on_to_talk_after_the_end_is_not_listened_to() {
+    fn endless_output_after_the_end_of_a_process_is_not_read() {
         let begun = Instant::now();
         let said = heard("while echo y; do sleep 0.01; done & echo $!", usize::MAX);
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_heard_enough_leaves() {
+    fn reading_stops_at_the_output_limit() {
         assert!(heard("yes", 100_000).len() < 200_000);
     }
 }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_nobody_takes_is_nobodys() {
+    fn a_job_that_no_runner_takes_is_free_again() {
         let folder = tempfile::tempdir().expect("folder");
         let folder = folder.path();
         let (daemon, runner) = ends().expect("made");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_is_refused() {
+    fn an_invalid_job_is_refused() {
         let folder = tempfile::tempdir().expect("folder");
         let (daemon, runner) = ends().expect("made");
         let (lock, tell, _) = job(folder.path());

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_the_group_is_known_by_its_mark() {
+    fn a_process_that_left_its_group_is_found_by_its_mark() {
         let own = format!("kin of {}", std::process::id());
         let (mut leader, mut gone, mut stranger) = (begin(&own), begin(&own), begin("of nobody"));
         let mark = format!("COB_KIN={own}");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_was_begun_outside_of_the_process_namespace_is_one_too() {
+    fn a_process_whose_session_began_outside_the_namespace_is_found() {
         let within = |command: &mut Command| {
             let mut unshare = Command::new("unshare");
             unshare.args(["--pid", "--fork", "--mount-proc", "--"]);
@@ -336,7 +336,7 @@ mod tests {
             return;
         }
         let mut test = Command::new(std::env::current_exe().expect("this program"));
-        test.args(["--exact", "run::leftovers::tests::who_has_left_the_group_is_known_by_its_mark"]);
+        test.args(["--exact", "run::leftovers::tests::a_process_that_left_its_group_is_found_by_its_mark"]);
         let output = within(&mut test).expect("begun");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{said}");

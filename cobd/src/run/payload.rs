@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_or_left_half_done_is_made_again() {
+    fn a_changed_or_incomplete_payload_is_written_again() {
         let root = tempfile::tempdir().expect("folder");
         let (files, blobs) = payload(&[("a", 0o644, "one"), ("b", 0o644, "two")]);
         let folder = materialise(root.path(), &files, &blobs).expect("made");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_lay_out_the_same_are_not_in_each_others_way() {
+    fn threads_that_write_the_same_payload_do_not_conflict() {
         let root = tempfile::tempdir().expect("a folder");
         let (files, blobs) = payload(&[("a", 0o644, "one"), ("b/c", 0o755, "two")]);
         for round in 0..400 {

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upgraded_program_executes_what_it_runs_itself() {
+    fn a_replaced_program_executes_its_running_version() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("cobd");
         let executed = |program: &Program| program.argv(RUN_ACTIONS)[0].clone();

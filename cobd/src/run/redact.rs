@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_pieces_is_cleaned_as_a_whole() {
+    fn output_in_pieces_is_redacted_like_the_whole() {
         let value = "hunter2 \"x\"";
         let redactor = Redactor::of([value].into_iter());
         let printed = format!("a {value} b hunter2\nhunter {value}{value} c 68756e746572322022782220 d\n");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn much_that_is_printed_takes_no_longer_than_its_length() {
+    fn redaction_takes_time_proportional_to_the_output() {
         let value = "abcdefgh".repeat(500);
         let redactor = Redactor::of([value.as_str()].into_iter());
         let printed = "%41\\u0041 abcdefg+".repeat(100_000);
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn base64_is_found_behind_and_before_anything(
+        fn a_secret_in_base64_is_found_between_any_bytes(
             before in prop::collection::vec(any::<u8>(), 0..7),
             value in "[ -~]{8,40}",
             after in prop::collection::vec(any::<u8>(), 0..7),
@@ -390,7 +390,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_else_is_changed(bytes in prop::collection::vec(any::<u8>(), 0..200), value in "[a-z]{4,8}") {
+        fn other_output_is_not_changed(bytes in prop::collection::vec(any::<u8>(), 0..200), value in "[a-z]{4,8}") {
             let redactor = Redactor::of([value.as_str()].into_iter());
             let out = redactor.bytes(&bytes);
             prop_assert!(out == bytes || out.windows(INSTEAD.len()).any(|w| w == INSTEAD));

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_somebody_else_has_made_first_holds_no_job_up() {
+    fn a_secrets_folder_taken_by_another_user_does_not_block_jobs() {
         let state = tempfile::tempdir().expect("a folder");
         let opener = || Opener::new(&state.path().join("identity.key"), state.path(), None);
         let taken = opener().root();

@@ -108,7 +108,7 @@ async fn standard_output_can_be_kept_apart() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_begun_says_why() {
+async fn an_action_that_cannot_start_gives_its_reason() {
     let bench = Bench::new();
     fs::write(bench.path("plain"), "no program").expect("written");
     fs::write(bench.path("lost.sh"), "#!/no/such/interpreter\n").expect("written");
@@ -164,7 +164,7 @@ async fn a_timeout_ends_the_whole_group_politely() {
 }
 
 #[tokio::test]
-async fn who_does_not_listen_is_killed_after_the_grace() {
+async fn an_action_that_ignores_signals_is_killed_after_the_grace_time() {
     let bench = Bench::new();
     let mut spec =
         bench.shell("trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & while :; do sleep 0.05; done");
@@ -383,7 +383,7 @@ async fn an_attached_job_ends_with_its_daemon() {
 }
 
 #[tokio::test]
-async fn a_daemon_killed_at_any_moment_finds_what_it_had_begun() {
+async fn a_daemon_killed_at_any_moment_finds_its_started_jobs() {
     // From before the runner exists until its action runs: some 3 ms here.
     for delay in [0, 100, 200, 400, 800, 1600, 3200, 20_000] {
         let bench = Bench::new();
@@ -451,7 +451,7 @@ fn is_gone(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn many_jobs_have_one_runner_that_ends_after_them() {
+async fn many_jobs_share_a_runner_that_ends_after_them() {
     let bench = Bench::new();
     let daemon = Runner::new(program(), &bench.runner.root).expect("there");
     let wait = bench.shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 4");
@@ -531,7 +531,7 @@ async fn a_stopped_runner_is_continued() {
 }
 
 #[tokio::test]
-async fn who_kills_the_runner_of_all_is_alone_the_next_time() {
+async fn an_action_that_kills_the_shared_runner_gets_its_own_runner() {
     let bench = Bench::new();
     let job = |id: u64, text: &str| Spec { id: JobId(id), label: format!("job {}", id % 2), ..bench.shell(text) };
     let innocent = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 4";
@@ -548,7 +548,7 @@ async fn who_kills_the_runner_of_all_is_alone_the_next_time() {
 }
 
 #[tokio::test]
-async fn what_an_action_puts_in_the_place_of_its_files_is_not_waited_for_and_not_shown() {
+async fn a_pipe_or_link_in_place_of_a_job_file_is_not_read() {
     let bench = Bench::new();
     for script in ["rm $COB_JOB/output; mkfifo $COB_JOB/output; exit 3", "ln -sf /etc/passwd $COB_JOB/output; exit 3"] {
         let result = bench.run(bench.shell(script)).await;
@@ -563,7 +563,7 @@ async fn what_an_action_puts_in_the_place_of_its_files_is_not_waited_for_and_not
 }
 
 #[tokio::test]
-async fn a_runner_has_so_many_jobs_and_no_more() {
+async fn the_number_of_jobs_of_a_runner_is_limited() {
     let bench = Bench::new();
     let mut given = Vec::new();
     let mut pids = std::collections::BTreeSet::new();

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_generation_only_those_who_trust_nobody_are_open() {
+    fn a_host_without_a_generation_is_open_only_if_it_trusts_no_publisher() {
         assert_eq!(Access::of(&me(), true, None, None), Access::Nobody);
         assert_eq!(Access::of(&me(), false, None, None), Access::LoopbackOnly);
         let coming = manifest(Security::Identities);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_on_its_way_takes_keys_away_and_gives_none() {
+    fn a_prepared_generation_revokes_keys_and_gives_none() {
         let active = manifest(Security::Identities);
         let mut coming = active.clone();
         coming.revoked.insert(PublicKey([2; 32]));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_key_is_not_mended_by_a_token() {
+    fn a_token_does_not_make_a_revoked_key_valid() {
         let mut active = manifest(Security::Identities);
         active.revoked.insert(PublicKey([2; 32]));
         let access = Access::of(&me(), true, Some(&active), None);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn authors_are_named_by_what_is_proved_and_then_by_what_they_say() {
+    fn an_author_has_a_proved_name_before_a_claimed_name() {
         let root = local(0).expect("root");
         assert_eq!(root.author(None), "root (unix socket)");
         assert_eq!(root.author(Some("root")), "root (unix socket)");

@@ -148,7 +148,7 @@ async fn code_over_tls(api: &Api, mine: Option<&SecretKey>, route: &str, body: &
 }
 
 #[tokio::test]
-async fn everybody_gets_what_their_role_allows_on_every_path_and_nothing_else() {
+async fn a_caller_gets_exactly_the_paths_that_its_role_allows() {
     let mut fake = secured();
     let good = format!("authorization: Bearer {TOKEN}\r\n");
     let bad = "authorization: Bearer open-sesami\r\n";
@@ -181,7 +181,7 @@ async fn everybody_gets_what_their_role_allows_on_every_path_and_nothing_else() 
 
 /// A path that only looks like an order's needs the highest role, and a path that looks like a question's does nothing.
 #[tokio::test]
-async fn what_is_no_route_needs_the_highest_role() {
+async fn a_path_without_a_route_needs_the_highest_role() {
     let mut fake = secured();
     for (route, operator, administrator) in [
         ("POST /v1/%70ause", 403, 404),
@@ -227,7 +227,7 @@ async fn the_unix_socket_is_for_root_and_the_daemons_user() {
 }
 
 #[tokio::test]
-async fn without_tls_nothing_goes_under_identities_nor_before_the_first_generation() {
+async fn a_connection_without_tls_is_refused_when_identities_are_required() {
     let mut fake = secured();
     for access in [(*fake.api.access()).clone(), Access::Nobody] {
         fake.api.set_access(access);
@@ -254,7 +254,7 @@ async fn without_tls_nothing_goes_under_identities_nor_before_the_first_generati
 }
 
 #[tokio::test]
-async fn connections_that_ask_for_nothing_keep_nobody_out() {
+async fn silent_connections_do_not_block_others() {
     let mut fake = secured();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
@@ -286,7 +286,7 @@ async fn connections_that_ask_for_nothing_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn orders_bear_the_operators_name_whatever_they_say() {
+async fn an_order_bears_the_proved_name_of_its_operator() {
     let mut fake = secured();
     let order = |more: &str| request("POST /v1/pause", "{\"who\":\"root\"}", "127.0.0.1", more);
     let mut by = async |mine: Option<SecretKey>, more: &str| {
@@ -305,7 +305,7 @@ async fn orders_bear_the_operators_name_whatever_they_say() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_not_ours_gets_nothing_with_an_operators_key() {
+async fn a_foreign_web_page_is_refused_even_with_a_key_of_an_operator() {
     let fake = secured();
     let get = |headers: &str| format!("GET /v1/status HTTP/1.1\r\n{headers}\r\n\r\n");
     for (headers, code) in [
@@ -325,7 +325,7 @@ async fn a_page_that_is_not_ours_gets_nothing_with_an_operators_key() {
 }
 
 #[tokio::test]
-async fn guessing_tokens_is_held_up_and_counted_and_keys_are_not() {
+async fn token_guesses_are_limited_and_counted_and_keys_are_not() {
     let fake = secured();
     let ask = |token: &str| request("GET /v1/version", "", "127.0.0.1", &format!("authorization: Bearer {token}\r\n"));
     for n in 0..10 {
@@ -363,7 +363,7 @@ async fn is_cut(stream: &mut Client, within: Duration) -> bool {
 }
 
 #[tokio::test]
-async fn open_connections_are_cut_when_their_caller_may_no_longer_have_them() {
+async fn an_open_connection_is_cut_when_its_caller_loses_access() {
     let fake = secured();
     let me = HostName::new("n1").expect("a name");
     let (soon, late) = (Duration::from_secs(60), Duration::from_millis(300));
@@ -410,7 +410,7 @@ async fn an_order_whose_author_lost_the_role_while_it_came_in_is_not_given() {
 }
 
 #[tokio::test]
-async fn a_generation_that_takes_a_role_away_takes_it_at_once() {
+async fn a_generation_that_removes_a_role_removes_it_at_once() {
     let fake = secured();
     let ask = request("GET /v1/version", "", "127.0.0.1", "");
     assert_eq!(over_tls(&fake.api, Some(&key(3)), &ask).await.0, 200);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bearer_token_is_understood() {
+    fn only_a_single_bearer_token_is_accepted() {
         let read = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {

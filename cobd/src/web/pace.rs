@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_costs_more_is_told_more_rarely() {
+    fn a_costly_status_is_sent_less_often() {
         let pace = Pace::default();
         assert_eq!(pace.gap(), EVENT_EVERY);
         pace.status_took(Duration::from_millis(10));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_waited_for_is_told_at_once() {
+    async fn a_watched_change_is_sent_at_once() {
         let pace = Pace::default();
         pace.status_took(Duration::from_secs(1));
         let mut stands = pace.watch();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_is_slowed_down_and_nobody_else() {
+    fn a_source_that_guesses_is_slowed_down_and_others_are_not() {
         let (tries, start) = (RateLimit::default(), Instant::now());
         let (bad, good) = (ip("10.0.0.1"), ip("10.0.0.2"));
         for _ in 0..TRIES {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_one_source_and_their_number_is_bounded() {
+    fn a_network_counts_as_a_single_source_and_sources_are_bounded() {
         let (tries, now) = (RateLimit::default(), Instant::now());
         for n in 0..TRIES {
             tries.wrong(ip(&format!("2001:db8::{n}")), now);

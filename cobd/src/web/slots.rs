@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_let_in_stays_and_who_has_gone_makes_room() {
+    async fn an_admitted_connection_stays_and_a_closed_one_frees_its_place() {
         let places = ConnectionPlaces::default();
         let mut all: Vec<_> = (0..UNKNOWN).map(|_| places.unknown(ip(1)).expect("a place")).collect();
         all.iter().for_each(|place| place.let_in().now());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_kind_of_caller_is_in_the_way_of_another() {
+    async fn kinds_of_callers_do_not_block_each_other() {
         let places = ConnectionPlaces::default();
         let _strangers: Vec<_> = (0..500).map(|_| places.unknown(ip(1)).expect("a place")).collect();
         let operators: Vec<_> = std::iter::from_fn(|| places.known()).collect();

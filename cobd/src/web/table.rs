@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_listed_needs_the_highest_role() {
+    fn an_unlisted_route_needs_the_highest_role() {
         let roles = Roles(table().iter().map(|route| ((route.path, route.verb), route.role)).collect());
         let needed =
             |method: &Method, path| roles.of_route(method, path).unwrap_or_else(|| Roles::without_route(method));

@@ -226,7 +226,7 @@ async fn questions_are_answered_as_json() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_with_a_hint() {
+async fn a_wrong_path_or_query_gets_an_error_with_a_hint() {
     let served = Served::new().await;
     for (path, code, word) in [
         ("/v1/cobs/n1/x/y", 404, "n1/x/y is no change object"),
@@ -251,7 +251,7 @@ async fn what_is_not_there_is_told_with_a_hint() {
 
 /// Every refusal is JSON with `error` and `hint`; a refused method names the right one.
 #[tokio::test]
-async fn every_refusal_has_one_form() {
+async fn all_refusals_have_the_same_form() {
     let served = Served::new().await;
     let (get, post) = (|path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"), "application/json");
     let long = format!("{{\"who\":\"{}\"}}", "x".repeat(70_000));
@@ -304,7 +304,7 @@ async fn the_description_is_served() {
 }
 
 #[tokio::test]
-async fn the_history_comes_in_pages_of_one_object_a_line() {
+async fn the_history_comes_in_pages_with_an_entry_on_each_line() {
     let served = Served::new().await;
     let (_, body) = served.get("/v1/history?since=3&limit=2").await;
     let seqs: Vec<u64> = body.lines().map(|l| serde_json::from_str::<HistoryEntry>(l).expect("an entry").seq).collect();
@@ -363,7 +363,7 @@ async fn orders_reach_the_loop_with_their_author() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_not_orders_change_nothing() {
+async fn an_invalid_order_body_changes_no_state() {
     let mut served = Served::new().await;
     for (path, body, code) in [
         ("/v1/switch", "", 400),
@@ -423,7 +423,7 @@ async fn a_web_page_can_neither_ask_nor_order() {
 
 /// `ssh -L 8080:/run/cob/cobd.sock` makes the socket a port that a browser reaches.
 #[tokio::test]
-async fn a_web_page_gets_nothing_through_a_forwarded_unix_socket() {
+async fn a_web_page_is_refused_through_a_forwarded_unix_socket() {
     let mut served = Served::new().await;
     for (headers, code) in [
         ("host: 127.0.0.1:8080\r\norigin: http://evil.example:8080", 403),
@@ -507,7 +507,7 @@ async fn watchers_leave_room_for_orders() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_stops_is_told_from_one_that_is_there() {
+async fn a_stopping_daemon_answers_that_it_is_stopping() {
     let served = Served::new().await;
     let (tx, rx) = mpsc::channel(1);
     drop(rx);
@@ -542,7 +542,7 @@ async fn the_socket_is_private_and_taken_over_only_from_the_dead() {
 }
 
 #[tokio::test]
-async fn what_is_meant_for_another_host_is_not_done_here() {
+async fn an_order_meant_for_another_host_is_refused() {
     let mut served = Served::new().await;
     let meant = |host: &str| {
         let plain = posted("/v1/pause", "localhost", "application/json", "{}");

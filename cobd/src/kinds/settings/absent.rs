@@ -148,7 +148,7 @@ mod tests {
     use crate::kinds::testing::{Bench, reason};
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn the_absent_setting_keeps_the_contract() {
         let host = host(&[("etc/a/old.conf", "theirs\n"), ("etc/a/more/x", "1"), ("etc/b", "2")]);
         let [own, other] = ["/etc/a", "/etc/b"].map(|path| content(host.path(), &format!(r#""path":"{path}""#)));
         let case = Case::new(Absent::KIND.kind(), &own).other(&other).watching(host.path()).kills(4);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_appears_later_goes_too_and_what_was_made_anew_stays() {
+    async fn a_file_that_appears_later_is_removed_and_a_recreated_file_stays() {
         let host = host(&[("etc/x/old", "first")]);
         let path = host.path().join("etc/x/old");
         let mut bench = Bench::new();

@@ -27,7 +27,7 @@ fn texts(host: &tempfile::TempDir) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_user_goes_with_all_lines_and_returns_byte_for_byte() {
+async fn a_user_is_removed_with_all_lines_and_returns_byte_for_byte() {
     let host = host(FILES);
     let was = texts(&host);
     let mut bench = Bench::new();
@@ -51,7 +51,7 @@ async fn a_user_goes_with_all_lines_and_returns_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_others_changed_meanwhile_stays() {
+async fn account_lines_changed_by_others_meanwhile_stay() {
     let host = host(FILES);
     let mut bench = Bench::new();
     let context = bench.context(&setting("user"), &content(host.path(), r#""name":"bob","absent":true"#));

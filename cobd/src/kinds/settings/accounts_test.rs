@@ -61,7 +61,7 @@ async fn an_account_is_made_changed_and_taken_away() {
 }
 
 #[tokio::test]
-async fn what_a_killed_removal_leaves_goes() {
+async fn leftovers_of_a_killed_removal_are_removed() {
     let Some(host) = accounts() else { return };
     let mut bench = Bench::new();
     for (kind, keys) in [("user", r#""name":"web""#), ("group", r#""name":"web""#)] {
@@ -104,7 +104,7 @@ async fn what_a_killed_removal_leaves_goes() {
 }
 
 #[tokio::test]
-async fn an_account_that_was_there_is_put_back() {
+async fn an_existing_account_is_restored() {
     let Some(host) = accounts() else { return };
     let mut bench = Bench::new();
     let first = bench.context(&setting("user"), &content(host.path(), r#""name":"old","shell":"/bin/false""#));
@@ -122,7 +122,7 @@ async fn an_account_that_was_there_is_put_back() {
 }
 
 #[tokio::test]
-async fn what_was_there_before_is_forgotten_where_the_change_stays() {
+async fn the_original_account_is_forgotten_when_its_change_is_kept() {
     let Some(host) = accounts() else { return };
     let mut bench = Bench::new();
     let shell = |shell: &str| {
@@ -138,7 +138,7 @@ async fn what_was_there_before_is_forgotten_where_the_change_stays() {
 }
 
 #[tokio::test]
-async fn the_content_of_today_says_whether_a_home_goes() {
+async fn the_present_content_decides_whether_a_home_is_removed() {
     let Some(host) = accounts() else { return };
     let at = tempfile::tempdir().expect("a folder");
     let home = at.path().join("web");
@@ -161,7 +161,7 @@ async fn the_content_of_today_says_whether_a_home_goes() {
 }
 
 #[tokio::test]
-async fn an_own_group_goes_also_when_another_one_is_asked_for_by_then() {
+async fn an_own_group_is_removed_although_the_content_names_another_group() {
     let Some(host) = accounts() else { return };
     fs::write(host.path().join("etc/login.defs"), "UID_MIN 1000\nGID_MIN 1000\nUSERGROUPS_ENAB no\n").expect("written");
     let mut bench = Bench::new();
@@ -174,7 +174,7 @@ async fn an_own_group_goes_also_when_another_one_is_asked_for_by_then() {
 }
 
 #[tokio::test]
-async fn a_group_of_somebody_else_stays_when_the_account_goes() {
+async fn a_group_of_others_stays_when_the_account_is_removed() {
     let Some(host) = accounts() else { return };
     let mut bench = Bench::new();
     let context = bench.context(&setting("user"), &content(host.path(), r#""name":"dev""#));

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_package_offers_is_refused() {
+    async fn an_alternative_that_no_package_offers_is_refused() {
         let Some(host) = editors() else { return };
         let mut bench = Bench::new();
         for (keys, word) in [
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn alternatives_keep_the_contract() {
         let Some(host) = editors() else { return };
         let [own, other] =
             ["/bin/ed", "/bin/nano"].map(|path| content(host.path(), &format!(r#""name":"editor","path":"{path}""#)));

@@ -155,7 +155,7 @@ async fn a_host_without_apt_is_named() {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn apt_sources_keep_the_contract() {
     let Some(world) = World::new() else { return };
     let [own, other] = ["", r#","architectures":["amd64"]"#].map(|more| world.keys(world.repository.path(), more));
     holds(&Case::new(setting("apt-source"), &own).other(&other).watching(world.path("etc")).kills(4), &[]).await;

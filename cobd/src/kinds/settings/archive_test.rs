@@ -82,7 +82,7 @@ fn listing(root: &Path) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn archives_keep_the_contract() {
     let large = "x".repeat(300_000);
     let (one, two) = (gzip(&good(&large)), gzip(&good("two")));
     let web = Web::new(&[("/1.tar.gz", Page::File(one.clone()))]);
@@ -160,7 +160,7 @@ async fn a_folder_with_changes_is_kept_at_the_departure() {
 }
 
 #[tokio::test]
-async fn dangerous_archives_are_refused_and_leave_nothing() {
+async fn dangerous_archives_are_refused_and_leave_no_files() {
     let outside = tempfile::tempdir().expect("a folder");
     let path = outside.path().join("x").display().to_string();
     let long = "x".repeat(5000);
@@ -196,7 +196,7 @@ async fn dangerous_archives_are_refused_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn damaged_and_missing_archives_change_nothing() {
+async fn damaged_and_missing_archives_change_no_files() {
     let whole = gzip(&good(&"x".repeat(100_000)));
     let host = host(&[("srv/half.tar.gz", ""), ("srv/text.zip", "text"), ("srv/text.tar", "text")]);
     fs::write(host.path().join("srv/half.tar.gz"), &whole[..whole.len() / 2]).expect("written");

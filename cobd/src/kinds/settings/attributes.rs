@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn attributes_keep_the_contract() {
         let host =
             host(&[("srv/x/file", "theirs"), ("etc/passwd", "app:x:0:0::/:/bin/sh\n"), ("etc/group", "app:x:0:\n")]);
         give_mode(&host.path().join("srv/x/file"), 0o604);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn earlier_values_return_unless_a_user_has_changed_them() {
+    async fn earlier_attributes_return_unless_a_user_changed_them() {
         let host = host(&[("srv/x", "")]);
         let path = host.path().join("srv/x");
         give_mode(&path, 0o4755);

@@ -135,7 +135,7 @@ fn lines_that_come_meanwhile_stay_with_an_earlier_line_without_an_end() {
 type Planted<'a> = (&'a str, &'a dyn Fn(&Path));
 
 #[test]
-fn nothing_outside_the_home_is_read_or_written() {
+fn a_file_outside_the_home_is_neither_read_nor_written() {
     let folder = |home: &Path| fs::create_dir(home.join(".ssh")).expect("made");
     let planted: [Planted<'_>; 7] = [
         ("follows no link", &|home| symlink("../../private", home.join(".ssh")).expect("linked")),
@@ -258,7 +258,7 @@ async fn a_key_of_others_is_observed_by_its_effect() {
 }
 
 #[tokio::test]
-async fn leftovers_of_a_killed_edit_go() {
+async fn leftovers_of_a_killed_edit_are_removed() {
     let host = with_home();
     let mut bench = Bench::new();
     let context = bench.context(&setting("authorized-key"), &content(host.path(), &keys("")));
@@ -270,7 +270,7 @@ async fn leftovers_of_a_killed_edit_go() {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn authorized_keys_keep_the_contract() {
     for text in [None, Some(format!("# mine\nrestrict {KEY} old\n{OTHER}"))] {
         let host = with_home();
         if let Some(text) = text {
@@ -283,7 +283,7 @@ async fn it_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn a_key_that_must_not_be_there_goes_and_returns_byte_for_byte() {
+async fn an_unwanted_key_is_removed_and_returns_byte_for_byte() {
     let host = with_home();
     let text = format!("# first\r\n{KEY}\n{OTHER}\nrestrict {KEY} ada@laptop\n\n{KEY} again");
     let file = write(&host, text.as_bytes());

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_one_name_one_file_counts_and_names_are_in_order() {
+    fn a_configuration_file_hides_others_of_its_name_and_names_are_sorted() {
         let root = tempfile::tempdir().expect("a folder");
         for (file, text) in [
             ("etc/x.d/20-b.conf", "# none\n\n b = 1\n; none\n"),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cron_would_skip_is_not_as_wanted_and_is_made_anew() {
+    fn a_file_that_cron_would_skip_is_written_again() {
         let root = tempfile::tempdir().expect("a folder");
         let spec = table(root.path());
         let file = root.path().join("etc/cron.d/mine");
@@ -244,7 +244,7 @@ mod tests {
 
     /// The check by an installed cron: Debian's cron has `crontab -n`, cronie has `crontab -T`.
     #[test]
-    fn cron_itself_reads_what_is_written() {
+    fn the_installed_cron_accepts_the_written_tables() {
         let validate = |text: &str| -> Option<bool> {
             let file = tempfile::NamedTempFile::new().expect("a file");
             // The lines of a user's table have no user.
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cron_skipped_before_is_put_back_as_it_was() {
+    fn a_file_that_cron_skipped_before_is_restored_as_it_was() {
         let root = tempfile::tempdir().expect("a folder");
         let spec = table(root.path());
         let file = root.path().join("etc/cron.d/mine");

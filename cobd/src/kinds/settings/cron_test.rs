@@ -140,7 +140,7 @@ fn schedules() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
     #[test]
-    fn cron_reads_back_what_is_written(
+    fn a_written_cron_table_reads_back_the_same(
         variables in prop::collection::btree_map(names(), values(), 0..3),
         schedule in schedules(),
         command in prop_oneof![4 => "[a-z]{1,8}( [a-z%\\\\|'\"#=]{0,8}){0,2}", 2 => values()],
@@ -163,7 +163,7 @@ proptest! {
 
 /// The property says little if most contents are rejected, or if its reader accepts all tables.
 #[test]
-fn the_reader_takes_what_cron_takes_and_skips_what_it_skips() {
+fn the_reader_of_the_test_accepts_and_skips_the_same_lines_as_cron() {
     let job = "* * * * * root true\n";
     for line in ["MAILTO=ops\n", "A=\"\"\n", " A = ' x ' \n", "\"A B\"=c\n", "A=b 'c'\n", "# note\n\n"] {
         assert!(read(&format!("{line}{job}")).is_some(), "{line}");

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_the_same_afterwards_byte_for_byte() {
+    fn a_text_is_restored_byte_for_byte() {
         for text in [
             "",
             "x",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_meanwhile_stays() {
+    fn lines_that_others_wrote_meanwhile_stay() {
         let text = "a\nx\nb\ny\nc\n";
         let cut = Cut::of(text, &rule);
         assert_eq!(back(&cut, "new\na\nb\nz\nnew\nc\n"), "new\na\nx\nb\ny\nnew\nc\n");

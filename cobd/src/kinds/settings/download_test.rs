@@ -34,7 +34,7 @@ fn content(root: &std::path::Path, urls: &[String], bytes: &[u8], more: serde_js
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn downloads_keep_the_contract() {
     let (one, two) = (bytes(300_000), bytes(200_000));
     let web = Web::new(&[("/1", Page::File(one.clone())), ("/2", Page::File(two.clone()))]);
     for files in [&[][..], &[("opt/x/tool", "theirs, without a line end")]] {

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn the_example_setting_keeps_the_contract() {
         let host = host(&[("etc/motd", "theirs\n")]);
         let [own, other] = ["Welcome", "Good-bye"].map(|text| content(host.path(), &format!(r#""text":"{text}""#)));
         let case = Case::new(Motd::KIND.kind(), &own).other(&other).watching(host.path()).kills(4);

@@ -45,7 +45,7 @@ fn content(root: &Path, reference: &str) -> String {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn git_checkouts_keep_the_contract() {
     for files in [&[][..], &[("opt/app/theirs", "theirs")]] {
         let host = with_repository(files);
         let [own, other] = ["v1", "main"].map(|reference| content(host.path(), reference));

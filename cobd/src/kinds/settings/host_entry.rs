@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_written_stays_byte_for_byte() {
+    fn lines_of_others_stay_byte_for_byte() {
         let root = tempfile::tempdir().expect("a folder");
         let file = root.path().join("etc/hosts");
         fs::create_dir(root.path().join("etc")).expect("made");

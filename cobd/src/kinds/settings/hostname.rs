@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn the_hostname_keeps_the_contract() {
         for files in [&[("etc/hostname", "theirs")][..], &[("etc/others", "x")]] {
             let host = host(files);
             let [own, other] = ["web1", "web2"].map(|name| content(host.path(), &format!(r#""name":"{name}""#)));

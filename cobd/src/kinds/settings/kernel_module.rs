@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_in_or_was_loaded_stays() {
+    fn a_built_in_or_already_loaded_module_stays() {
         let host = host();
         for name in ["ext4", "nf_tables", "loop"] {
             there_and_back(host.path(), &module(host.path(), name, "", false));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_says_why() {
+    fn a_failed_module_change_gives_its_reason() {
         let host = host();
         let failed = |name: &str, blacklist| module(host.path(), name, "", blacklist).apply(None).expect_err("refused");
         let why = failed("missing", false);

@@ -534,7 +534,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_those_that_are_named_and_those_that_are_implied() {
+    fn mount_flags_include_named_and_implied_flags() {
         for (options, flags) in [
             (r#""ro","noatime""#, json!(["ro", "noatime"])),
             (r#""users","size=1m""#, json!(["noexec", "nosuid", "nodev"])),
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_systemd_waits_to_mount_is_mounted() {
+    fn an_automount_of_systemd_counts_as_mounted() {
         let root = tempfile::tempdir().expect("a folder");
         fs::create_dir_all(root.path().join("proc/self")).expect("made");
         let list = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 22 0:50 / /srv/x rw - autofs systemd-1 rw,direct\n";

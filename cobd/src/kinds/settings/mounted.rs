@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_above_later_hides_what_is_below() {
+    fn a_later_mount_above_hides_the_mounts_below() {
         let root = tempfile::tempdir().expect("a folder");
         fs::create_dir_all(root.path().join("proc/self")).expect("made");
         let host = Host::below(Some(root.path())).expect("absolute");

@@ -11,8 +11,8 @@ use crate::kinds::native::Turn;
 use crate::kinds::testing::{Bench, reason};
 
 #[tokio::test]
-async fn below_a_link_there_is_one_mount_and_it_goes() {
-    if in_a_namespace("kinds::settings::mounts_test::below_a_link_there_is_one_mount_and_it_goes").is_some() {
+async fn a_mount_below_a_link_is_removed_at_its_real_path() {
+    if in_a_namespace("kinds::settings::mounts_test::a_mount_below_a_link_is_removed_at_its_real_path").is_some() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -33,8 +33,8 @@ async fn below_a_link_there_is_one_mount_and_it_goes() {
 }
 
 #[tokio::test]
-async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
-    if in_a_namespace("kinds::settings::mounts_test::what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen")
+async fn a_hidden_mount_is_detected_and_mounted_again_where_it_is_visible() {
+    if in_a_namespace("kinds::settings::mounts_test::a_hidden_mount_is_detected_and_mounted_again_where_it_is_visible")
         .is_some()
     {
         return;
@@ -62,8 +62,8 @@ async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
 }
 
 #[tokio::test]
-async fn what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that() {
-    let name = "kinds::settings::mounts_test::what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that";
+async fn a_later_mount_of_others_blocks_the_departure_and_is_named() {
+    let name = "kinds::settings::mounts_test::a_later_mount_of_others_blocks_the_departure_and_is_named";
     if in_a_namespace(name).is_some() {
         return;
     }
@@ -83,7 +83,7 @@ async fn what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that(
 }
 
 #[tokio::test]
-async fn who_waits_keeps_only_those_from_their_work_that_change_the_same() {
+async fn a_setting_waits_only_for_settings_that_change_the_same_file() {
     let host = host(&[("etc/hosts", ""), ("etc/fstab", "")]);
     let mut bench = Bench::new();
     fs::create_dir_all(bench.path("cobs/n1+a+b")).expect("made");
@@ -146,8 +146,8 @@ async fn options_that_a_remount_ignores_are_brought_into_effect_or_named() {
 }
 
 #[tokio::test]
-async fn who_was_there_before_gets_options_and_root_folder_back() {
-    let name = "kinds::settings::mounts_test::who_was_there_before_gets_options_and_root_folder_back";
+async fn an_existing_mount_gets_its_options_and_root_folder_back() {
+    let name = "kinds::settings::mounts_test::an_existing_mount_gets_its_options_and_root_folder_back";
     if in_a_namespace(name).is_some() {
         return;
     }
@@ -251,8 +251,8 @@ async fn a_table_keeps_its_ends_of_lines_and_its_reader_takes_ours() {
 }
 
 #[tokio::test]
-async fn what_must_not_be_mounted_goes_and_returns() {
-    if in_a_namespace("kinds::settings::mounts_test::what_must_not_be_mounted_goes_and_returns").is_some() {
+async fn an_unwanted_mount_is_removed_and_returns() {
+    if in_a_namespace("kinds::settings::mounts_test::an_unwanted_mount_is_removed_and_returns").is_some() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -287,8 +287,8 @@ async fn what_must_not_be_mounted_goes_and_returns() {
 }
 
 #[tokio::test]
-async fn a_bind_mount_that_must_not_be_there_returns_from_its_folder() {
-    if in_a_namespace("kinds::settings::mounts_test::a_bind_mount_that_must_not_be_there_returns_from_its_folder")
+async fn an_unwanted_bind_mount_returns_from_its_folder() {
+    if in_a_namespace("kinds::settings::mounts_test::an_unwanted_bind_mount_returns_from_its_folder")
         .is_some()
     {
         return;
@@ -318,7 +318,7 @@ async fn a_bind_mount_that_must_not_be_there_returns_from_its_folder() {
 }
 
 #[tokio::test]
-async fn in_a_folder_only_the_table_counts() {
+async fn below_a_root_folder_only_the_table_counts() {
     let table = "a /srv/x ext4 defaults 0 0\nb /srv/y ext4 defaults 0 0\n";
     let host = host(&[("etc/fstab", table)]);
     let keys = |path: &str| content(host.path(), &format!(r#""path":"{path}","absent":true"#));

@@ -16,7 +16,7 @@ const NAMES: &str = r#""address":"10.9.9.9","names":["db.example.org","db"]"#;
 const JOB: &str = r#""schedule":"30 4 * * *","command":"backup --all","env":{"MAILTO":"ops"}"#;
 
 #[tokio::test]
-async fn what_others_have_written_counts_by_its_effect() {
+async fn an_observed_setting_of_others_counts_by_its_effect() {
     let written: [Written<'_>; 26] = [
         ("sysctl", PARAMETER, &[("etc/sysctl.d/99-mine.conf", "-net/ipv4/ip_forward=1\n")], true),
         ("sysctl", PARAMETER, &[("etc/sysctl.d/99-mine.conf", "net.ipv4.ip_forward = 0\n")], false),

@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_names_what_has_changed() {
+    fn the_reverse_remount_names_the_changed_options() {
         let way = |kind: &str, before: &str, now: &str| reverse_options(kind, &options(before), &options(now));
         assert_eq!(way("tmpfs", "size=3072 nr_inodes=9 mode=700", "size=4096 nr_inodes=9"), ["size=3072"]);
         assert_eq!(way("ext4", "commit=30", "commit=60 x=1"), ["commit=30"]);
     }
 
     #[test]
-    fn what_is_new_and_what_is_gone_is_told_apart() {
+    fn new_and_removed_mount_options_are_distinguished() {
         let changed = Changed::of("tmpfs", &options("ro size=1m mode=0700 uid=1"), &options("size=2m uid=1 x-a=b"));
         assert_eq!(changed.new, [("size".to_owned(), "2m".to_owned())]);
         assert_eq!(changed.gone, ["mode"]);

@@ -100,7 +100,7 @@ async fn a_parameter_is_set_for_later_and_put_back() {
 }
 
 #[tokio::test]
-async fn what_is_observed_is_there_whoever_has_made_it() {
+async fn an_observed_setting_is_present_whoever_wrote_it() {
     let theirs = "# Written by cobd.\nkernel.pid_max = 9\n";
     let host = host(&[("etc/sysctl.d/60-cob-kernel.pid_max.conf", theirs)]);
     let mut bench = Bench::new();
@@ -146,7 +146,7 @@ fn named(mut context: Context, id: &str) -> Context {
 }
 
 #[tokio::test]
-async fn entries_of_one_name_stand_beside_each_other() {
+async fn host_entries_of_the_same_name_stay_side_by_side() {
     let before = "127.0.0.1 localhost\n10.0.0.9 db\nfd00::9 db\n";
     let host = host(&[("etc/hosts", before)]);
     let file = host.path().join("etc/hosts");
@@ -208,7 +208,7 @@ async fn a_file_that_is_too_long_is_not_cut() {
 }
 
 #[tokio::test]
-async fn a_cron_file_is_written_and_what_was_there_put_back() {
+async fn a_cron_file_is_written_and_the_earlier_file_is_restored() {
     let host = host(&[("etc/cron.d/mine", "5 * * * * root true\n")]);
     let file = host.path().join("etc/cron.d/mine");
     let mut bench = Bench::new();
@@ -231,7 +231,7 @@ async fn a_cron_file_is_written_and_what_was_there_put_back() {
 }
 
 #[tokio::test]
-async fn what_cron_would_skip_is_not_shown_as_present() {
+async fn a_cron_file_that_cron_would_skip_is_not_present() {
     let host = host(&[("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nold:x:500:500::/:/bin/sh\n")]);
     let file = host.path().join("etc/cron.d/cob-n1-a-b");
     let mut bench = Bench::new();
@@ -263,7 +263,7 @@ async fn what_cron_would_skip_is_not_shown_as_present() {
 
 /// A previous version of the daemon may have written it.
 #[tokio::test]
-async fn a_schedule_that_was_taken_before_is_shown_and_goes() {
+async fn an_invalid_schedule_of_an_earlier_version_is_shown_and_removed() {
     let host = host(&[]);
     let mut bench = Bench::new();
     let good = bench.context(&setting("cron"), &content(host.path(), r#""schedule":"@daily","command":"true""#));
@@ -287,7 +287,7 @@ async fn a_schedule_that_was_taken_before_is_shown_and_goes() {
 }
 
 #[tokio::test]
-async fn what_moves_to_another_folder_leaves_the_first_one_as_it_was() {
+async fn a_setting_moved_to_another_root_restores_the_first_root() {
     let (first, second) = (host(&[("etc/cron.d/x", "# first\n")]), host(&[("etc/cron.d/x", "# second\n")]));
     let [one, other] = [&first, &second].map(|host| host.path().join("etc/cron.d/x"));
     let keys = r#""name":"x","schedule":"@daily","command":"true""#;
@@ -306,7 +306,7 @@ async fn what_moves_to_another_folder_leaves_the_first_one_as_it_was() {
 }
 
 #[tokio::test]
-async fn they_keep_the_contract() {
+async fn settings_keep_the_contract() {
     let host = host(&[
         ("proc/sys/net/ipv4/ip_forward", "0\n"),
         ("etc/hosts", "127.0.0.1 localhost\n10.0.0.9 db\n"),
@@ -473,8 +473,8 @@ async fn a_file_system_is_mounted_mounted_anew_and_taken_away() {
 }
 
 #[tokio::test]
-async fn what_users_may_mount_stays_without_set_user_ids_and_devices() {
-    if in_a_namespace("kinds::settings::tests::what_users_may_mount_stays_without_set_user_ids_and_devices").is_some() {
+async fn a_mount_for_users_stays_without_set_user_ids_and_devices() {
+    if in_a_namespace("kinds::settings::tests::a_mount_for_users_stays_without_set_user_ids_and_devices").is_some() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -234,7 +234,7 @@ mod tests {
     use crate::kinds::testing::{Bench, reason};
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn swap_files_keep_the_contract() {
         if !has_program("mkswap") {
             return eprintln!("skipped: there is no mkswap");
         }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_it_now_and_the_file_later_and_both_go_back() {
+    fn a_parameter_is_set_in_kernel_and_file_and_both_are_restored() {
         let host = host(&[("net/core/somaxconn", "128\n"), ("kernel/pid_max", "9\n")]);
         let read = |name: &str| fs::read_to_string(host.path().join(name)).expect("read");
         let (live, file) = ("proc/sys/net/core/somaxconn", "etc/sysctl.d/60-cob-net.core.somaxconn.conf");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_put_back_is_left() {
+    fn a_parameter_that_cannot_be_restored_is_left() {
         let host = host(&[("net/ipv4/conf/tt0/forwarding", "0\n")]);
         let gone = parameter(&host, "net.ipv4.conf.tt0.forwarding", "1", true);
         let before = gone.before().expect("seen");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_to_become_a_host_has_no_kernel() {
+    fn a_root_folder_that_will_become_a_host_has_no_kernel() {
         let host = host(&[("kernel/pid_max", "9\n")]);
         let proc = || fs::read_to_string(host.path().join("proc/sys/kernel/pid_max")).expect("read");
         let content = |more: &str| format!(r#"{{"root":{:?},"key":"kernel.pid_max","value":10{more}}}"#, host.path());

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_keeps_the_contract() {
+    async fn the_timezone_keeps_the_contract() {
         for files in [&[("etc/timezone", "Etc/UTC")][..], &[("etc/localtime", "TZif2")]] {
             let host = with_zones(files);
             let [own, other] =

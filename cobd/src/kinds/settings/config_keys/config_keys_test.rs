@@ -21,7 +21,7 @@ fn there_and_back(root: &Path, spec: &dyn Spec, text: &str) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn config_keys_keep_the_contract() {
     let ini = "# theirs\n[Service]\nRestart=no\nExecStart=/a\nExecStart=/b";
     let json = "{\n  // theirs\n  \"a\": {\"b\": 1}, // why\n  \"c\": [1]\n}";
     for (format, text, own, other) in [
@@ -198,7 +198,7 @@ async fn a_key_that_the_content_names_no_more_gets_its_earlier_value() {
 }
 
 #[tokio::test]
-async fn several_objects_edit_one_file() {
+async fn several_change_objects_edit_the_same_file() {
     let host = host(&[]);
     let file = host.path().join("etc/conf");
     let mut bench = Bench::new();
@@ -320,7 +320,7 @@ fn every_edit_is_undone_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_several_made_together_goes_with_the_last() {
+async fn a_shared_section_is_removed_with_its_last_change_object() {
     let ini = ("ini", r#""set":{"New.a":1}"#, r#""set":{"New.b":2}"#);
     let toml = ("toml", r#""set":{"new.a":1}"#, r#""set":{"new.b":2}"#);
     let json = ("json", r#""set":{"new.a.b":1}"#, r#""set":{"new.a.c":2}"#);

@@ -94,7 +94,7 @@ fn scalars_have_their_values() {
 }
 
 #[test]
-fn what_can_not_be_edited_safely_is_refused() {
+fn yaml_that_cannot_be_edited_safely_is_refused() {
     for (text, key, wanted, why) in [
         ("a: {b: 1}\n", "a.b", Some(json!(2)), "a is not a mapping in block form: set it as a whole"),
         ("a: [1]\n", "a.b", Some(json!(2)), "a is not a mapping in block form"),
