@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn most_clocks_decide_which_one_is_wrong_and_ours_among_two() {
+    fn the_majority_of_clocks_decides_and_the_local_clock_between_two() {
         let told = |all: &[(&str, i64)]| -> Vec<(String, i64)> {
             let seconds = |(host, ns): (HostName, i64)| (host.to_string(), ns / 1_000_000_000);
             corrections(&offsets(all)).into_iter().map(seconds).collect()

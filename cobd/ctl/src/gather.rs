@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_under_another_name_is_none() {
+    fn an_answer_under_another_name_is_refused() {
         assert!(own(&target(Some("n1")), host("n1", 7, vec![])).is_ok());
         assert!(own(&target(None), host("n2", 7, vec![])).is_ok());
         let error = own(&target(Some("n1")), host("n2", 7, vec![])).expect_err("another host");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn two_daemons_of_one_name_are_not_both_believed() {
+    fn only_the_first_of_two_daemons_with_the_same_name_is_accepted() {
         let both = picture([host("n1", 7, vec![]), host("n1", 8, vec![])].into_iter());
         assert_eq!(both.hosts.iter().map(|h| h.reachable).collect::<Vec<_>>(), [true, false]);
     }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_with_two_contents_is_told() {
+    fn two_contents_of_a_generation_number_are_reported() {
         let hosts = [with("n1", 2, 0xA), with("n2", 2, 0xB), with("n3", 2, 0xA), with("n4", 1, 0xC)];
         let depot = |contents: &[(u64, u8)]| -> Contents {
             contents.iter().map(|(n, c)| (GenerationNumber(*n), BlobHash([*c; 32]))).collect()
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_know_more_than_the_depot_are_told_of_with_what_to_do() {
+    fn hosts_ahead_of_the_depot_are_reported_with_an_instruction() {
         let depot = OfDepot { newest: GenerationNumber(8), contents: Contents::new() };
         let mut withdrew = with("n2", 8, 1);
         withdrew.newest_known = Some(GenerationId { generation: GenerationNumber(9), manifest: BlobHash([9; 32]) });

@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_keeps_its_order_whatever_its_numbers_say() {
+    fn a_merge_keeps_the_order_of_each_journal() {
         let n1 = vec![entry("n1", 1, 9, 900), entry("n1", 2, 3, 100), entry("n1", 3, 10, 0)];
         let n2 = vec![entry("n2", 1, 4, 500), entry("n2", 2, 9, 950)];
         assert_eq!(merged(vec![n1, n2]), told(&[("n2", 1), ("n1", 1), ("n1", 2), ("n2", 2), ("n1", 3)]));
     }
 
     #[test]
-    fn nothing_is_told_while_an_earlier_entry_may_still_come() {
+    fn a_merge_waits_while_an_earlier_entry_may_still_come() {
         let mut merge = Merge::new(2);
         assert_eq!(merge.wanted(), [0, 1]);
         merge.feed(0, vec![entry("n1", 1, 1, 1)], true);

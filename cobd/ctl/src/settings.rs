@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_beside_the_key_and_the_command_line_goes_before_it() {
+    fn the_command_line_has_precedence_over_the_settings_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (PublicKey([1; 32]), PublicKey([2; 32]));
         let text = format!("trust = [\"{one}\", \"{two}\"]\nthreshold = 2\ndepot = \"depot\"\n");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_told() {
+    fn an_invalid_settings_file_is_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         for (text, word) in [
             ("trsut = []", "known are trust"),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_where_users_have_them() {
+    fn the_settings_file_is_in_the_configuration_folder_of_the_user() {
         let at = |xdg: Option<&str>, home: Option<&str>| folder(xdg.map(OsString::from), home.map(OsString::from));
         assert_eq!(at(Some("/x"), Some("/h")), Some("/x/cob".into()));
         assert_eq!(at(Some("relative"), Some("/h")), Some("/h/.config/cob".into()));

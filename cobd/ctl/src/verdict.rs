@@ -318,13 +318,13 @@ mod tests {
     }
 
     #[test]
-    fn all_in_one_generation_and_at_home_is_a_yes() {
+    fn a_cluster_in_its_preferred_states_has_converged() {
         let hosts = vec![host("n1", 7, vec![settled("n1/db", "up")]), host("n2", 7, vec![])];
         assert_eq!(verdict(hosts), Verdict::Converged(Some(GenerationNumber(7))));
     }
 
     #[test]
-    fn a_silent_host_is_never_a_yes() {
+    fn a_silent_host_never_counts_as_converged() {
         let gone = crate::gather::unreachable(HostName::new("n2").expect("a name"), "off".to_owned());
         let hosts = vec![host("n1", 7, vec![]), gone];
         assert_eq!(verdict(hosts), Verdict::Unreached(vec![HostName::new("n2").expect("a name")], vec![]));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_refuses_is_a_no_and_not_one_that_is_away() {
+    fn a_refusing_host_is_not_converged_and_not_unreachable() {
         let refusing = crate::gather::unreachable(HostName::new("n2").expect("a name"), "refuses: not you".to_owned());
         assert_eq!(only_reason(vec![host("n1", 7, vec![]), refusing.clone()]), "n2 refuses: not you");
         let gone = crate::gather::unreachable(HostName::new("n3").expect("a name"), "off".to_owned());
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_to_and_fro_by_itself_is_not_converged_while_it_is_home() {
+    fn an_unstable_change_object_has_not_converged() {
         let mut crashing = settled("n1/app", "up");
         crashing.trouble.push(Trouble::Flap { state: state("failed"), times: 9, because_of: None });
         let words = "n1: n1/app is up, but not stable: failed 9 times";
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hosts_own_yes_is_not_enough() {
+    fn the_claim_of_a_host_that_it_has_converged_is_not_enough() {
         assert_eq!(
             only_reason(vec![host("n1", 6, vec![]), host("n2", 7, vec![])]),
             "n1 has generation 6 active, not 7"
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_with_two_contents_is_never_a_yes() {
+    fn two_contents_of_a_generation_number_never_count_as_converged() {
         let with = |name, content| {
             let manifest = Some(cob_types::BlobHash([content; 32]));
             HostStatus { manifest, ..host(name, 7, vec![settled(&format!("{name}/db"), "up")]) }
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_over_when_only_the_given_up_are_waited_for() {
+    fn a_wait_ends_when_only_failed_change_objects_are_waited_for() {
         let db = failed("n1/db", "down", "up");
         let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
         let lb = waiting("n3/lb", "down", "up", vec![lock("n2/app", "up")]);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_over_when_all_who_have_the_tokens_have_given_up() {
+    fn a_wait_ends_when_all_holders_of_the_tokens_have_failed() {
         let token = || vec![Wait::Token { cob: id("n1/budget/b"), since_ns: 0 }];
         let holder =
             |cob: &str| Holder { cob: id(cob), state: state("open"), recalled: false, since_ns: None, stops: false };
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn those_are_stranded_of_which_none_gets_on_whatever_others_do() {
+    fn change_objects_are_stranded_when_no_named_one_can_progress() {
         let given_up = || failed("n1/db", "down", "up");
         let waits = || waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
         let of = |cobs: Vec<CobStatus>, named: &[&str]| {
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_and_are_not_listed_count_as_away() {
+    fn unlisted_waiting_change_objects_count_as_not_converged() {
         let with = |cobs, waiting| HostStatus { waiting, ..host("n1", 7, cobs) };
         let app = || waiting("n1/app", "down", "up", vec![lock("n1/mid", "up")]);
         assert_eq!(
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_observed_is_where_others_have_left_it() {
+    fn an_observed_change_object_does_not_prevent_convergence() {
         let to = crate::testing::state("up");
         let astray =
             |id| CobStatus { observed: true, ..waiting(id, "down", "up", vec![Wait::Observed { to: to.clone() }]) };
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_not_over_for_what_had_given_up_before_it() {
+    fn an_earlier_failure_does_not_end_the_wait_for_a_switch() {
         let mut switching = host("n1", 7, vec![failed("n1/db", "down", "up")]);
         switching.switching_to = Some(GenerationNumber(8));
         assert_eq!(needing_operator(&cluster(vec![switching.clone()])), None, "generation 8 may mend it");

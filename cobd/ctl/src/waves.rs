@@ -237,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_limits_share_one_wave() {
+    fn hosts_without_limits_share_a_single_wave() {
         assert_eq!(divide(0, &[]).waves, Vec::<Vec<usize>>::new());
         assert_eq!(divide(3, &[]).waves, [vec![0, 1, 2]]);
     }
 
     #[test]
-    fn a_budget_of_one_takes_as_many_waves_as_members_and_others_join_the_first() {
+    fn a_budget_of_one_needs_a_wave_for_each_member() {
         let found = divide(5, &[limit(1, &[(0, &[0]), (2, &[1]), (4, &[2])])]);
         assert_eq!(found.waves, [vec![0, 1, 3], vec![2], vec![4]]);
         assert!(found.fewest && found.exceeded.is_empty());

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_off_state_that_says_nothing_about_the_host_is_shown_as_not_managed() {
+    fn an_off_state_without_effect_on_the_host_is_shown_as_not_managed() {
         let shown = |kind: &str, state: &str, target: &str| {
             heading(&CobStatus { kind: kind.to_owned(), ..crate::testing::moving("n1/x", state, target) })
         };

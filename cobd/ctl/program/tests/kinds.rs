@@ -67,7 +67,7 @@ fn a_kind_of_a_model_is_tried_with_its_files() {
 }
 
 #[test]
-fn a_broken_kind_is_1_and_says_what_to_do() {
+fn a_broken_kind_exits_with_1_and_gives_an_instruction() {
     let folder = folder(r#"date +%N >> "$COB_STATE_DIR/log"; cp "$COB_CONTENT" "$COB_STATE_DIR/f""#);
     let model = folder.path().join("model.yaml").display().to_string();
     let (code, out, _) = test_kind(&["--model", &model, "flag", "--kills", "0"]);
@@ -135,7 +135,7 @@ fn the_plug_ins_of_the_example_keep_the_contract() {
 }
 
 #[test]
-fn what_can_not_be_tried_is_2() {
+fn a_kind_that_cannot_be_tried_exits_with_2() {
     let folder = folder(GOOD);
     let model = folder.path().join("model.yaml").display().to_string();
     let full = folder.path().display().to_string();
@@ -155,7 +155,7 @@ fn what_can_not_be_tried_is_2() {
 }
 
 #[test]
-fn a_state_that_no_move_leads_to_is_arranged_by_a_command() {
+fn a_state_that_no_transition_leads_to_is_arranged_by_a_command() {
     let folder = folder(GOOD);
     let text = model(GOOD).replace("states: [down, up, outdated]", "states: [down, up, outdated, empty]").replace(
         "      - {from: up, to: down",

@@ -30,7 +30,7 @@ fn help_shows_examples_and_goes_to_the_standard_output() {
 }
 
 #[test]
-fn bad_usage_is_2_and_an_absent_daemon_is_3() {
+fn bad_usage_exits_with_2_and_an_absent_daemon_with_3() {
     for bad in [&["stat"][..], &["switch"], &["explain", "n1/"], &["--host", "http://x", "status"]] {
         let ran = cobctl(bad);
         assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(2), ""), "{bad:?}");
@@ -47,7 +47,7 @@ fn bad_usage_is_2_and_an_absent_daemon_is_3() {
 }
 
 #[test]
-fn what_the_command_line_says_goes_before_the_environment() {
+fn the_command_line_has_precedence_over_the_environment() {
     let with = |variables: &[(&str, &str)], args: &[&str]| {
         let mut line = Command::new(env!("CARGO_BIN_EXE_cobctl"));
         line.args(args).env("COB_CONFIG", "/dev/null").stdin(Stdio::null());
@@ -70,7 +70,7 @@ fn what_the_command_line_says_goes_before_the_environment() {
 }
 
 #[test]
-fn a_fence_without_anybody_to_confirm_it_is_not_done() {
+fn a_fence_without_confirmation_is_refused() {
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "fence", "n2"]);
     let error = text(&ran.stderr);
     assert!(ran.status.code() == Some(2) && error.contains("n2 is not fenced") && error.contains("--yes"), "{error}");
@@ -90,7 +90,7 @@ fn a_reader_that_has_gone_is_no_failure() {
 }
 
 #[test]
-fn what_goes_on_ends_when_its_reader_has_gone() {
+fn a_following_command_ends_when_its_reader_closes_the_pipe() {
     for follow in [&["watch"][..], &["history", "--follow"]] {
         let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
             .args(["--host", "tcp://127.0.0.1:1"])
@@ -116,7 +116,7 @@ fn what_goes_on_ends_when_its_reader_has_gone() {
 }
 
 #[test]
-fn who_stops_reading_changes_nothing_about_the_answer() {
+fn a_closed_output_does_not_change_the_exit_code() {
     for words in [&["status"][..], &["--json", "status"], &["check"], &["facts"]] {
         let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
             .args(["--host", "tcp://127.0.0.1:1"])
@@ -144,7 +144,7 @@ fn the_demo_shows_no_options_that_it_ignores() {
 
 /// An interrupt at any stage of the demo, also with a folder to keep.
 #[test]
-fn an_interrupted_demo_leaves_nothing_behind() {
+fn an_interrupted_demo_leaves_no_processes_or_files() {
     use std::io::{BufRead as _, BufReader};
 
     for (said, keep) in [("Three daemons", true), ("The switch", false)] {
@@ -196,7 +196,7 @@ fn completions_and_manual_pages_are_made() {
 }
 
 #[test]
-fn colour_is_for_those_who_ask() {
+fn colour_is_used_only_on_request() {
     let plain = cobctl(&["--socket", "/nonexistent", "status"]);
     assert!(!text(&plain.stdout).contains('\u{1b}') && plain.status.code() == Some(3));
     let always = cobctl(&["--socket", "/nonexistent", "--color", "always", "status"]);

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_in_one_group() {
+    fn every_command_is_in_a_single_help_group() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let command = Args::command();
         let mut all: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_do_harm_is_bad_usage() {
+    fn a_dangerous_destination_or_option_is_bad_usage() {
         for (line, words) in [
             ("web1", "--package"),
             ("--package x", "HOST"),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_meant_is_bad_usage() {
+    fn contradictory_run_options_are_bad_usage() {
         for (words, why) in [
             (&["--all"][..], "COMMAND"),
             (&["--all", "ls"], "unexpected"),

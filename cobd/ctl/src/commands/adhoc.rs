@@ -474,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_shown_when_they_are_whole() {
+    fn only_whole_lines_are_shown() {
         let mut lines = Lines::default();
         assert_eq!(lines.take("a"), Vec::<String>::new());
         assert_eq!(lines.take("b\r\nc\n\nd"), ["ab", "c", ""]);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_success_that_was_told_counts_as_one() {
+    fn only_a_reported_success_counts_as_a_success() {
         let end = |exit| Outcome::Ended(RunEnd { exit, took_ms: None, cut: None });
         let words = || (String::new(), String::new());
         let (refused, away) = (words(), words());

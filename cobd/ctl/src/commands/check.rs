@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_looked_at_and_is_as_wanted_is_well() {
+    fn a_check_reports_how_many_change_objects_are_as_desired() {
         let words = |round: &CheckRound| in_words(round).1;
         assert_eq!(words(&round(2, 2, 2, 0)), "2 change objects checked, all in their desired states");
         assert_eq!(words(&round(1, 1, 1, 0)), "1 change object checked, in its desired state");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn a_check_names_the_change_objects_that_differ() {
         let (mut screen, written) = Screen::memory();
         let cob = |name: &str| CobId::new(&format!("n1/{name}")).expect("an id");
         let state = |name: &str| StateName::new(name).expect("a state");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_meant_as_a_whole_is_looked_at_as_a_whole() {
+    fn a_check_of_a_whole_host_is_not_narrowed_to_named_change_objects() {
         let only: Vec<Which> = ["n1/a", "n2/b", "n1", "n2/c"].iter().map(|w| w.parse().expect("a name")).collect();
         let wanted = wanted(&only);
         let told: Vec<String> = wanted.iter().map(|(host, cobs)| format!("{host}: {}", cobs.len())).collect();

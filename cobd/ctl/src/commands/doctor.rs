@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrong_with_a_healthy_pair() {
+    fn a_healthy_pair_of_hosts_has_no_findings() {
         let diagnosis = found(&manifest(), &status("n1", 1, "n2"), &status("n2", 2, "n1"));
         assert!(diagnosis.up && diagnosis.findings.is_empty(), "{diagnosis:?}");
     }

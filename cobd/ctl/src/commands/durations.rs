@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_what_ended_well_counts() {
+    fn a_duration_is_the_median_of_the_successful_actions() {
         let mut r = Recorded::default();
         for (ms, ok) in [(100, Some(true)), (90_000, Some(false)), (300, Some(true)), (5, None), (200, Some(true))] {
             action(&mut r, "n1/db/instance", "absent", "installed", ms, ok);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_action_of_a_plan_is_counted_and_left_out() {
+    fn a_transition_without_an_action_of_a_plan_is_counted_and_left_out() {
         let mut r = Recorded::default();
         action(&mut r, "n1/db/server", "down", "up", 100, Some(true));
         action(&mut r, "n1/db/instance", "outdated", "stopped", 100, Some(true));

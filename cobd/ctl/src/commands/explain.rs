@@ -296,7 +296,7 @@ mod tests {
     use crate::testing::{failed, host, id, settled};
 
     #[test]
-    fn of_those_that_leave_the_ones_that_are_through_are_counted() {
+    fn change_objects_already_in_their_exit_states_are_only_counted() {
         let gone = |cob: &str| CobStatus { retiring: true, ..settled(cob, "down") };
         let mut n1 = host("n1", 7, vec![gone("n1/a"), gone("n1/b"), failed("n1/w", "up", "down")]);
         n1.cobs[2].retiring = true;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_where_nothing_waits_has_not_always_converged() {
+    fn a_host_without_waiting_change_objects_need_not_have_converged() {
         let told = |change: fn(&mut HostStatus)| {
             let mut n1 = host("n1", 7, vec![settled("n1/db", "up")]);
             change(&mut n1);

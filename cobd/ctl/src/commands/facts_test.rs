@@ -5,7 +5,7 @@ use cob_types::facts::Disk;
 use super::*;
 
 #[test]
-fn what_is_printed_is_a_section_of_a_model() {
+fn the_printed_facts_are_a_section_of_a_model() {
     let disk = Disk { bytes: 1 << 30, rotational: false, model: "A \"b\": {c} #d\u{7}".to_owned() };
     let facts = HostFacts {
         cpus: 4,

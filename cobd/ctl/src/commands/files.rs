@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_edited_is_kept_where_nothing_is_decided() {
+    fn an_edited_file_is_kept_when_the_decision_fails() {
         let given = "<<<<<<< here\na\n";
         let folder = tempfile::tempdir().expect("a folder");
         let edited = |editor: &str| {

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_told_in_a_line() {
+    fn the_progress_of_a_plan_is_shown_in_a_line() {
         let mut beside = plan();
         let mut lines = vec![beside.line(BEGAN)];
         go(&mut beside);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_stands_beside_what_was() {
+    fn the_comparison_shows_planned_and_real_times() {
         let mut beside = plan();
         go(&mut beside);
         told(&mut beside, "n1/db", "start", 10, None);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_begins_before_its_own_go_because_another_has_gone_on_counts() {
+    fn a_planned_transition_before_the_switch_of_its_own_host_counts() {
         let mut beside = plan();
         // Before any host has started: not part of the switch.
         told(&mut beside, "n1/db", "start", 0, None);
@@ -338,7 +338,7 @@ mod tests {
 
     /// With an earlier `go` on its host, the transition would start from `outdated`.
     #[test]
-    fn what_sets_out_from_another_state_because_go_comes_later_is_the_planned_move() {
+    fn a_planned_transition_counts_also_from_another_state() {
         let mut beside = plan();
         go_on(&mut beside, "n2", 0);
         let from = |event: &str, from: &str, ms: u64, ok: Option<bool>| {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_stand_still_let_no_end_be_seen() {
+    fn a_paused_or_cancelled_switch_has_no_predicted_end() {
         let order = |beside: &mut Beside, event: &str, ms: u64| {
             beside.take(&HistoryEntry { event: event.to_owned(), ..entry("n1", 1, 1, BEGAN + ms * 1_000_000) });
         };
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_to_the_same_generation_from_another_one_before_is_not_the_planned_one() {
+    fn a_switch_from_another_generation_is_not_the_planned_switch() {
         let switched = |beside: &mut Beside, from: u64, to: u64, ms: u64| {
             for host in ["n1", "n2"] {
                 let base = entry(host, 1, 1, BEGAN + ms * 1_000_000);
@@ -437,7 +437,7 @@ mod tests {
 
     /// The last transitions of the previous switch may come after the first `go` of this switch in causal order.
     #[test]
-    fn what_ended_before_the_switch_began_is_none_of_it() {
+    fn a_transition_that_ended_before_the_switch_does_not_count() {
         let mut beside = plan();
         go_on(&mut beside, "n2", 500);
         told(&mut beside, "n1/db", "start", 100, None);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_refused() {
+    fn an_invalid_plan_file_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("plan.json");
         for text in ["{}", "[1]", "nonsense"] {

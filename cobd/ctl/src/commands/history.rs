@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_told_in_a_line_each() {
+    fn each_entry_is_shown_in_a_line() {
         let lines = [
             line(&entry("n1", 1, 1, 1_795_226_464_000_000_000)),
             line(&ended(Some(true), 1, "")),
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_may_end_within_what_has_one_position() {
+    fn a_page_may_end_between_entries_of_the_same_position() {
         let mut reading = reading();
         let mut read = |page: &[u64], limit| {
             let (page, more) = advance(&mut reading, seqs(page), limit).expect("in order");

@@ -364,7 +364,7 @@ mod tests {
     use crate::testing::{cluster, host};
 
     #[test]
-    fn most_hosts_decide_and_of_two_halves_the_newer_one() {
+    fn the_most_common_generation_counts_and_the_newer_of_equals() {
         let at = |name: &str, generation: u64| {
             let mut host = host(name, generation, Vec::new());
             host.generation = host.generation.filter(|_| generation > 0);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_one_history_are_put_together_and_others_stay_apart() {
+    fn parts_of_the_same_history_are_joined_and_others_stay_separate() {
         let at = |host: &str, seq: u64, lamport: u64| entry(host, seq, lamport, lamport);
         let early = vec![at("n1", 1, 1), at("n2", 1, 2), at("n1", 2, 5)];
         let late = vec![at("n1", 2, 5), at("n2", 2, 7), at("n1", 3, 8)];

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_well_is_summed_up_and_can_be_read() {
+    fn the_summary_of_successful_transitions_can_be_read_back() {
         let mut t = Transitions::default();
         for (n, ms) in [300, 100, 200, 900].into_iter().enumerate() {
             let at = n as u64 * 10 * SECOND;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_lasts_until_the_daemon_has_heard_of_its_end() {
+    fn a_transition_lasts_until_the_daemon_learns_of_its_end() {
         let mut t = Transitions::default();
         told(&mut t, "n1/db", "start", ("down", "up"), SECOND, None);
         let end = HistoryEntry { heard_ns: Some(3 * SECOND), ..entry("n1", 1, 1, 2 * SECOND) };
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_words_take_is_known_though_clocks_differ() {
+    fn the_time_of_a_message_is_known_although_clocks_differ() {
         // The clock of n2 is an hour ahead.
         let ahead = 3600 * SECOND;
         let mut t = Transitions::default();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn times_in_which_a_clock_was_put_right_are_left_out() {
+    fn times_with_a_clock_correction_are_left_out() {
         let mut t = Transitions::default();
         // A host that starts in 1970 and then corrects its clock; and a host whose clock goes back.
         for (began, ended) in [(0, 1_795_226_464 * SECOND), (90 * SECOND, 80 * SECOND), (100 * SECOND, 102 * SECOND)] {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn histories_are_summed_up_and_what_two_have_counts_once() {
+    fn transitions_in_several_histories_count_once() {
         let mut t = Transitions::default();
         let play = |t: &mut Transitions, at: u64, ms: u64| {
             t.take(entry("n1", 1, 1, at));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn only_checks_that_an_activation_asks_for_count() {
+    fn only_checks_after_an_activation_count() {
         let mut t = Transitions::default();
         t.take(entry("n1", 1, 1, SECOND));
         told(&mut t, "n1/db", "check", ("", "down"), SECOND + 5_000_000, Some(true));

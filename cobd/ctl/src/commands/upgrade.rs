@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn canaries_go_one_by_one_and_the_others_in_batches() {
+    fn canaries_upgrade_one_by_one_and_other_hosts_in_batches() {
         let hosts: Vec<HostAt> = ["a", "b", "c", "d", "e"].iter().map(|name| name.parse().expect("a host")).collect();
         let named = |canaries: &[&str]| {
             let canaries: Vec<_> = canaries.iter().map(|name| HostName::new(name).expect("a name")).collect();

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_observed_says_what_it_would_do() {
+    fn an_observed_change_object_shows_its_desired_state() {
         let astray = vec![Wait::Observed { to: crate::testing::state("up") }];
         let db = CobStatus { observed: true, ..waiting("n1/db", "down", "up", astray) };
         let ip = CobStatus { observed: true, ..settled("n1/ip", "up") };
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_only_the_unsettled_are_shown() {
+    fn only_unsettled_change_objects_of_many_are_shown() {
         let mut cobs: Vec<_> = (0..100).map(|n| settled(&format!("n1/c{n}"), "up")).collect();
         cobs.push(failed("n1/db", "down", "up"));
         let text = shown(&cluster(vec![host("n1", 7, cobs)]), &[]);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_order_is_told_where_it_is_everybody_and_who_tried() {
+    fn the_status_shows_hosts_without_keys_and_refused_requests() {
         let mut n1 = host("n1", 7, vec![]);
         n1.security = Some("loopback-only".to_owned());
         let mut n2 = host("n2", 7, vec![]);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_without_a_dependency_is_named() {
+    fn a_request_without_a_dependency_is_reported_with_its_host() {
         let id = |text| cob_types::CobId::new(text).expect("an id");
         let mut n1 = host("n1", 7, vec![]);
         n1.unjustified.push(Unjustified {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_told_by_reason_and_by_token() {
+    fn refusals_are_counted_by_reason_and_by_token() {
         let mut n1 = host("n1", 7, vec![]);
         n1.refused.stranger = 200;
         n1.refused.not_tls = 1;
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_for_a_named_change_object_is_its_own() {
+    fn a_named_change_object_gets_its_own_verdict() {
         let mixed = mixed();
         let verdict = |which: &[&str]| {
             let only: Vec<Which> = which.iter().map(|w| w.parse().expect("an id")).collect();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_has_no_place_the_answer_and_who_is_not_well_are_shown() {
+    fn a_small_terminal_shows_the_verdict_and_the_failing_hosts() {
         let mut hosts: Vec<_> = (10..40).map(|n| host(&format!("n{n}"), 7, Vec::new())).collect();
         hosts[20].cobs = vec![failed("n30/db", "down", "up")];
         let cluster = cluster(hosts);

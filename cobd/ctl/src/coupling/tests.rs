@@ -74,7 +74,7 @@ fn closure(coupling: &Coupling, of: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_does_not_change_ties_nobody() {
+fn an_unchanged_change_object_couples_no_hosts() {
     let old = generation(1, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
     let new = generation(2, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 2 <- n2/app"]);
     let coupling = between(Some(&old), &new);
@@ -83,7 +83,7 @@ fn what_does_not_change_ties_nobody() {
 }
 
 #[test]
-fn who_needs_what_changes_goes_with_it_in_both_directions() {
+fn a_changed_change_object_and_its_dependent_switch_together() {
     let old = generation(1, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
     let new = generation(2, &["n1/db 2", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
     let coupling = between(Some(&old), &new);
@@ -100,7 +100,7 @@ fn who_needs_what_changes_goes_with_it_in_both_directions() {
 }
 
 #[test]
-fn what_is_new_is_waited_for_by_who_needs_it_alone() {
+fn only_the_dependents_of_a_new_change_object_wait_for_it() {
     let old = generation(1, &["n1/db 1", "n2/app 1"]);
     let new = generation(2, &["n1/db 1", "n1/queue 1", "n2/app 2 <- n1/queue"]);
     let coupling = between(Some(&old), &new);
@@ -110,14 +110,14 @@ fn what_is_new_is_waited_for_by_who_needs_it_alone() {
 }
 
 #[test]
-fn who_is_needed_one_way_goes_in_an_earlier_wave() {
+fn a_one_way_dependency_goes_in_an_earlier_wave() {
     let old = generation(1, &["n1/app 1", "n2/mid 1", "n3/db 1"]);
     let new = generation(2, &["n1/app 2 <- n2/new", "n2/mid 2", "n2/new 1 <- n3/new", "n3/db 2", "n3/new 1"]);
     assert_eq!(groups(&between(Some(&old), &new)), ["n3", "n2", "n1"]);
 }
 
 #[test]
-fn hosts_that_have_failed_go_first_with_what_they_need() {
+fn failed_hosts_go_first_together_with_their_dependencies() {
     let old = generation(1, &["n1/app 1", "n2/mid 1", "n3/db 1"]);
     let new = generation(2, &["n1/app 2", "n2/mid 2 <- n3/new", "n3/db 2", "n3/new 1"]);
     let coupling = between(Some(&old), &new);
@@ -128,7 +128,7 @@ fn hosts_that_have_failed_go_first_with_what_they_need() {
 }
 
 #[test]
-fn the_reasons_of_a_group_are_those_inside_it() {
+fn the_reasons_of_a_group_name_only_its_own_hosts() {
     let lines = |n: u64| {
         vec![format!("n1/a {n} <- n2/b"), format!("n2/b {n} <- n1/a"), format!("n3/c {n} <- n1/a"), "n4/d 1".to_owned()]
     };
@@ -142,7 +142,7 @@ fn the_reasons_of_a_group_are_those_inside_it() {
 }
 
 #[test]
-fn a_budget_that_changes_ties_nobody_and_a_new_one_goes_first() {
+fn a_changed_budget_couples_no_hosts_and_a_new_budget_goes_first() {
     let lines = ["n1/app 1 <- n3/budget", "n2/app 1 <- n3/budget", "n3/budget 1"];
     let old = generation(1, &lines);
     let new = generation(2, &["n1/app 2 <- n3/budget", "n2/app 2 <- n3/budget", "n3/budget 2"]);
@@ -152,7 +152,7 @@ fn a_budget_that_changes_ties_nobody_and_a_new_one_goes_first() {
 }
 
 #[test]
-fn waits_and_what_they_come_after_are_followed() {
+fn the_coupling_follows_waits_of_the_switch_order() {
     let lines = ["n1/a 1", "n2/b 1", "n3/c 1", "n4/d 1"];
     let (old, mut new) = (generation(1, &lines), generation(2, &lines));
     let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
@@ -212,7 +212,7 @@ fn groups(coupling: &Coupling) -> Vec<String> {
 }
 
 #[test]
-fn needs_of_transitions_that_nobody_makes_tie_nobody() {
+fn needs_of_unused_transitions_couple_no_hosts() {
     // The database would stop only while the application servers are stopped; and no change starts the load balancer.
     let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([1, 2, 1], "after"));
     for host in ["n1", "n2", "n3"] {
@@ -222,7 +222,7 @@ fn needs_of_transitions_that_nobody_makes_tie_nobody() {
 }
 
 #[test]
-fn who_is_stopped_for_another_needs_it_when_it_starts_again() {
+fn a_change_object_stopped_for_another_needs_it_to_start_again() {
     let coupling = between(Some(&shop([1, 1, 1], "requires")), &shop([1, 2, 1], "requires"));
     assert_eq!(
         closure(&coupling, &["n2"]),
@@ -240,7 +240,7 @@ fn who_is_stopped_for_another_needs_it_when_it_starts_again() {
 }
 
 #[test]
-fn who_changes_itself_moves_only_when_its_own_host_goes() {
+fn a_changed_change_object_transitions_only_with_its_own_host() {
     let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([1, 2, 2], "after"));
     assert_eq!(closure(&coupling, &["n2"]), [""; 0], "the load balancer goes on as it is");
     assert_eq!(
@@ -250,7 +250,7 @@ fn who_changes_itself_moves_only_when_its_own_host_goes() {
 }
 
 #[test]
-fn who_is_not_where_it_should_be_is_taken_to_move() {
+fn an_unconverged_change_object_counts_as_changing() {
     let (old, new) = (shop([1, 1, 1], "after"), shop([1, 2, 1], "after"));
     let coupling = Coupling::between(Some(&old), &new, &|cob| cob.as_str() != "n3/lb");
     assert_eq!(

@@ -53,7 +53,7 @@ fn held(cob: CobStatus, by: &str, recalled: bool) -> CobStatus {
 }
 
 #[test]
-fn a_chain_ends_at_what_runs() {
+fn a_chain_ends_at_a_transition_under_way() {
     let all = hosts(vec![
         up("n3/lb", vec![lock("n2/app2", "up")]),
         up("n2/app2", vec![lock("n1/db", "up")]),
@@ -75,7 +75,7 @@ fn switching(host: HostStatus, waits: &[&str]) -> HostStatus {
 }
 
 #[test]
-fn a_check_after_a_failed_move_has_not_failed_itself() {
+fn a_check_after_a_failed_transition_is_not_a_failed_check() {
     let mut cob = failed("n1/db", "down", "up");
     (cob.phase, cob.state) = (Phase::Checking, None);
     assert_eq!(told(&hosts(vec![cob.clone()]), "n1/db").0, CauseKind::GivenUp);
@@ -84,7 +84,7 @@ fn a_check_after_a_failed_move_has_not_failed_itself() {
 }
 
 #[test]
-fn what_keeps_a_host_from_going_on_is_explained() {
+fn the_wait_of_a_host_for_its_switch_is_explained() {
     let old = CobStatus { retiring: true, ..waiting("n1/old", "up", "down", vec![lock("n3/lb", "down")]) };
     let mut all = vec![
         switching(host("n1", 7, vec![old, settled("n1/ip", "up")]), &["n1/old"]),
@@ -109,7 +109,7 @@ fn what_keeps_a_host_from_going_on_is_explained() {
 
 /// It is departing, and its host can't report whether it has departed.
 #[test]
-fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
+fn a_daemon_of_the_earlier_version_does_not_report_departures() {
     let before = HostStatus { says_final: false, ..host("n1", 8, vec![settled("n1/ip", "up")]) };
     let json = serde_json::to_string(&before).expect("written");
     assert!(!json.contains("says_final"), "{json}");
@@ -125,7 +125,7 @@ fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
 }
 
 #[test]
-fn broken_promises_are_told_on_both_sides() {
+fn an_invalidated_grant_is_shown_on_both_sides() {
     let invalid_grant =
         |cause| vec![InvalidGrant { of: id("n1/net"), held_by: id("n2/app"), since_ns: NOW - s(12), cause }];
     let mut all = hosts(vec![settled("n1/net", "up"), settled("n1/ip", "up"), settled("n2/app", "up")]);
@@ -147,7 +147,7 @@ fn broken_promises_are_told_on_both_sides() {
 }
 
 #[test]
-fn the_worst_of_many_branches_is_told_and_all_are_shown() {
+fn the_worst_of_many_branches_is_named_and_all_are_shown() {
     let all = hosts(vec![
         up("n3/lb", vec![lock("n1/db", "up"), lock("n2/app", "up"), lock("n3/ip", "up")]),
         moving("n1/db", "down", "up"),
@@ -162,7 +162,7 @@ fn the_worst_of_many_branches_is_told_and_all_are_shown() {
 }
 
 #[test]
-fn promises_that_must_come_back_lead_to_their_holders() {
+fn a_wait_for_a_release_leads_to_the_holder() {
     let all = hosts(vec![
         held(waiting("n1/db", "up", "down", vec![grant("n2/app", "up")]), "n2/app", true),
         held(settled("n2/app", "up"), "n3/lb", true),
@@ -176,7 +176,7 @@ fn promises_that_must_come_back_lead_to_their_holders() {
 }
 
 #[test]
-fn a_budget_that_is_drained_leads_to_who_is_not_back() {
+fn a_drained_budget_leads_to_the_holders_of_its_tokens() {
     let all = hosts(vec![
         waiting("n2/app", "outdated", "up", vec![Wait::Token { cob: id("n3/budget/app"), since_ns: NOW - s(2) }]),
         held(settled("n3/budget/app", "open"), "n1/app", false),
@@ -188,7 +188,7 @@ fn a_budget_that_is_drained_leads_to_who_is_not_back() {
 }
 
 #[test]
-fn a_token_is_out_since_its_own_grant_and_the_remedy_of_a_gate_is_told() {
+fn a_token_shows_its_grant_time_and_a_gate_shows_its_remedy() {
     let mut budget = held(settled("n3/budget/app", "open"), "n1/gate", false);
     budget.held_by[0].since_ns = Some(NOW - s(2));
     let gate = CobStatus { kind: "tcp-check".to_owned(), ..moving("n1/gate", "down", "up") };
@@ -226,7 +226,7 @@ fn a_failed_change_object_on_a_host_that_is_held_needs_a_resume_too() {
 }
 
 #[test]
-fn a_lock_asked_back_is_no_circle() {
+fn a_recalled_lock_is_no_circle() {
     let recalled = Wait::Lock {
         cob: id("n1/db"),
         states: vec![state("up")],
@@ -245,7 +245,7 @@ fn a_lock_asked_back_is_no_circle() {
 }
 
 #[test]
-fn what_ends_by_itself_says_when() {
+fn a_wait_that_ends_by_itself_shows_its_end() {
     let with = |wait: Wait| hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), up("n1/db", vec![wait])]);
     let retry = with(Wait::Retry { at_ns: NOW + s(4), attempt: 2, of: 3 });
     insta::assert_snapshot!(told(&retry, "n2/app").2, @"n2/app up waits for n1/db up, which failed and is retried in 4.0 s (attempt 2 of 3)");
@@ -260,7 +260,7 @@ fn what_ends_by_itself_says_when() {
 }
 
 #[test]
-fn what_needs_a_hand_says_whose() {
+fn a_wait_that_needs_an_operator_shows_the_reason() {
     let with = |db: CobStatus| hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), db]);
     insta::assert_snapshot!(told(&with(failed("n1/db", "down", "up")), "n2/app").2, @"n2/app up waits for n1/db up, which failed after 3 attempts to move from down to up (exit status 1; last line: port 5432 is taken)");
     let paused = with(up("n1/db", vec![Wait::Paused]));
@@ -285,7 +285,7 @@ fn what_needs_a_hand_says_whose() {
 }
 
 #[test]
-fn who_refuses_for_a_conflict_is_looked_at_too() {
+fn the_conflict_behind_a_refusal_is_explained() {
     let wait = Wait::NoRoute { to: state("present") };
     let conflict = CobStatus { kind: "file-tree".to_owned(), ..waiting("n1/conf", "conflict", "present", vec![wait]) };
     let refused = Wait::Lock {
@@ -305,7 +305,7 @@ fn who_refuses_for_a_conflict_is_looked_at_too() {
 }
 
 #[test]
-fn unknown_states_tell_of_their_check() {
+fn an_unknown_state_shows_its_check() {
     let mut checking = settled("n1/db", "up");
     (checking.state, checking.target, checking.phase, checking.since_ns) = (None, None, Phase::Checking, NOW - s(1));
     let all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), checking.clone()]);
@@ -321,7 +321,7 @@ fn unknown_states_tell_of_their_check() {
 }
 
 #[test]
-fn of_a_service_that_has_given_up_what_it_printed_is_named() {
+fn a_failed_change_object_gets_the_hint_of_its_kind() {
     let mut db = failed("n1/db", "down", "up");
     let hint = |db: &CobStatus| of(&hosts(vec![db.clone()]), "n1/db").first.hint.clone();
     for kind in ["service", "service.unit", "service.unit-reload.0123"] {
@@ -350,7 +350,7 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
 }
 
 #[test]
-fn hosts_that_do_not_answer_are_told_by_what_that_means() {
+fn a_host_without_an_answer_is_explained() {
     let gone = || crate::gather::unreachable(HostName::new("n1").expect("a name"), "Connection refused".to_owned());
     let mut all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), up("n2/web", vec![grant("n1/db", "up")])]);
     assert_eq!(told(&all, "n2/app").0, CauseKind::NotAsked);
@@ -362,7 +362,7 @@ fn hosts_that_do_not_answer_are_told_by_what_that_means() {
 }
 
 #[test]
-fn hosts_that_do_not_meet_are_told_apart() {
+fn hosts_without_a_common_generation_or_link_are_explained() {
     let mut all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), settled("n1/db", "up")]);
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is up: its grant is on the way");
     all[1].generation = Some(GenerationNumber(6));
@@ -424,7 +424,7 @@ fn circles_are_named() {
 }
 
 #[test]
-fn the_settled_wait_for_nothing() {
+fn an_idle_change_object_waits_for_no_other() {
     let all = hosts(vec![held(settled("n1/db", "up"), "n2/app", false)]);
     insta::assert_snapshot!(of(&all, "n1/db").tree().join("\n"), @r"
     n1/db: up, settled for 3 min
@@ -439,7 +439,7 @@ fn the_settled_wait_for_nothing() {
 }
 
 #[test]
-fn what_is_kept_elsewhere_leads_to_what_those_do_who_keep_it() {
+fn a_change_object_kept_in_a_state_leads_to_its_holders() {
     let kept = |cob| CobStatus { preferred: state("up"), ..held(settled(cob, "down"), "n1/schema", false) };
     let all = hosts(vec![kept("n2/web"), moving("n1/schema", "absent", "present")]);
     let (kind, culprit, sentence) = told(&all, "n2/web");
@@ -490,7 +490,7 @@ fn long_chains_and_wide_fans_are_walked_once() {
 }
 
 #[test]
-fn programs_get_the_same() {
+fn the_explanation_is_available_as_json() {
     let all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), failed("n1/db", "down", "up")]);
     let json = serde_json::to_string_pretty(&of(&all, "n2/app").told()).expect("told");
     insta::assert_snapshot!(json);

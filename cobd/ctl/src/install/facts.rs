@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_what_it_says() {
+    fn the_facts_of_a_host_are_read() {
         let key = PublicKey([3; 32]);
         let facts = read(&format!(
             "arch=x86_64\nuid=0\nsystemd=yes\nmanager=deb\npackage=0.1.0-1 installed\nversion=cobd 0.1.0\nkey={key}\n\
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_said() {
+    fn invalid_facts_are_left_out() {
         let facts = read(
             "arch=\u{1b}[2J\nuid=\nmanager=brew\npackage= not-installed\nkey=x\nversion=\nconfigured=yes\nconfig=host = [",
         );

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_goes_from_nothing_to_done_step_by_step() {
+    fn an_installation_proceeds_step_by_step_to_its_end() {
         let deb = package("0.1.0-1");
         let mut facts = empty();
         assert_eq!(next(&facts, &deb, &[], false), Ok("install"));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_runs_is_never_changed() {
+    fn an_installation_never_changes_a_running_host() {
         let refused = |facts: &Facts, artefact: &Artefact, enrolled: &[u8]| {
             next(facts, artefact, enrolled, true).expect_err("refused")
         };
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_can_not_be_one_is_told_apart() {
+    fn an_unsuitable_host_is_refused_with_its_reason() {
         let deb = package("0.1.0-1");
         let error = |facts: Facts| next(&facts, &deb, &[], false).expect_err("refused");
         assert_eq!(error(Facts { is_root: false, ..empty() }), Refusal::NotRoot);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_installs_and_restarts_what_is_there() {
+    fn an_upgrade_installs_and_restarts_an_existing_daemon() {
         let next = |facts: &Facts, artefact: Artefact| upgrade(facts, &[artefact]).map(word);
         assert_eq!(next(&done(), package("0.1.0-1")), Ok("done"));
         assert_eq!(next(&done(), package("0.2.0-1")), Ok("install"));

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_to_the_right_of_what_it_needs() {
+    fn a_node_is_to_the_right_of_its_dependencies() {
         assert_eq!(ranks(4, &[(1, 0), (2, 1), (2, 0), (3, 3)]), [0, 1, 2, 0]);
     }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_places() {
+    fn an_empty_graph_has_no_places() {
         assert_eq!(place(&[], &[]), Places::default());
     }
 }

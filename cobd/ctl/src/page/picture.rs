@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_a_row_and_no_change_is_nothing() {
+    fn a_change_is_sent_as_a_row_and_no_change_sends_no_message() {
         let mut picture = Picture::default();
         let before = || vec![host("n1", 7, vec![settled("n1/db", "up")]), host("n2", 7, vec![settled("n2/app", "up")])];
         let first = snapshot(take(&mut picture, before()));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_by_our_clock_and_do_not_tremble() {
+    fn times_follow_the_local_clock_and_ignore_delays() {
         let mut picture = Picture::default();
         let of = |now_ns| HostStatus { now_ns, ..host("n1", 7, vec![settled("n1/db", "up")]) };
         let ahead = 600_000_000_000;

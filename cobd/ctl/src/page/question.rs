@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_line_is_one_that_cobctl_knows() {
+    fn cobctl_accepts_every_command_line_of_the_page() {
         let asked = [
             asked("explain", &[("what", "n1")]),
             asked("explain", &[("what", "n1/db")]),

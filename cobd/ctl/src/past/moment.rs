@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_read_as_people_write_them() {
+    fn a_moment_is_read_in_all_usual_forms() {
         assert_eq!(read("now"), "2026-11-21 14:00:00.000Z");
         assert_eq!(read("-5m"), "2026-11-21 13:55:00.000Z");
         assert_eq!(read("5m"), read("-5m"));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_told() {
+    fn an_invalid_moment_is_refused_with_an_example() {
         for text in [
             "",
             "-",

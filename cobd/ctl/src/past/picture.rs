@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn every_moment_of_a_life_is_as_it_was() {
+    fn every_moment_of_a_host_is_shown_as_it_was() {
         let all = life();
         let words = |moment| {
             let host = at(moment, &all);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_was_held_or_paused_is_told_as_such() {
+    fn a_held_or_paused_host_of_the_past_is_shown_as_such() {
         let order = |seq, ts_ns, event, detail: &str| {
             with_facts(HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") })
         };
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_no_longer_is_not_waited_for() {
+    fn a_dropped_request_is_no_longer_waited_for() {
         let holds =
             |seq, at| with_facts(HistoryEntry { detail: "n2/app".to_owned(), ..told(seq, at, "hold", "n1/db") });
         assert!(waits(99, &asker(vec![])), "that is all that is known");
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_active_on_this_host_was_never_there() {
+    fn a_change_object_never_active_on_a_host_is_not_shown() {
         let mut all = life();
         all.push(told(14, 130, "gone", "n1/other"));
         assert!(at(115, &all).cobs.iter().all(|c| c.id != id("n1/other")));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_stopped_is_told_as_such_until_it_is_tried_again() {
+    fn a_stopped_switch_is_shown_until_it_is_tried_again() {
         let order = |seq, ts_ns, event, detail: &str| {
             with_facts(HistoryEntry { detail: detail.to_owned(), ..told(seq, ts_ns, event, "") })
         };
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pruned_is_not_known_and_said() {
+    fn a_pruned_part_of_the_history_is_reported_as_missing() {
         let kept = &life()[6..];
         let host = at(45, kept);
         assert!(host.missing.as_deref().is_some_and(|m| m.contains("begins later")), "{host:?}");
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_a_later_generation_was_not_there() {
+    fn a_change_object_of_a_later_generation_is_not_shown_before_it() {
         let mut all = life();
         all.push(HistoryEntry { generation: GenerationNumber(8), ..told(14, 130, "activate", "") });
         let later = HistoryEntry { generation: GenerationNumber(8), ..told(15, 140, "check", "n1/new") };

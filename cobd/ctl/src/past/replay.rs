@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_knows_what_it_waited_for() {
+    fn every_step_of_a_replay_shows_its_waits() {
         let steps = steps(8, false);
         let of = |seq: u64| {
             let step = steps.iter().find(|s| s.entry.seq == seq).expect("a step");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_in_steps_is_one_switch() {
+    fn a_switch_in_steps_is_a_single_switch() {
         let told = replayed(vec![
             told("n1", 1, 1, "prepare", "", "generation 8"),
             told("n1", 2, 2, "terms", "", "to generation 8, by ann"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_still_is_shown_up_to_where_it_does() {
+    fn a_replay_of_a_stuck_switch_ends_where_it_is_stuck() {
         let told = replayed(vec![
             told("n1", 1, 1, "go", "", "to generation 8"),
             told("n1", 2, 1, "activate", "", ""),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_is_taken_back_is_shown_to_where_the_way_back_begins() {
+    fn a_replay_of_a_rolled_back_switch_ends_at_its_rollback() {
         let told = replayed(vec![
             told("n1", 1, 1, "go", "", "to generation 8"),
             told("n2", 1, 1, "go", "", "to generation 8"),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_all_have_settled_is_not_of_it() {
+    fn a_replay_ends_when_all_hosts_have_converged() {
         let told = replayed(vec![
             told("n1", 1, 1, "go", "", "to generation 8"),
             told("n1", 2, 1, "activate", "", ""),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_before_it_came_was_not_waited_for() {
+    fn a_request_dropped_before_its_grant_is_not_shown_as_a_wait() {
         let mut replay = Replay::of(GenerationNumber(8));
         let entries = [
             told("n1", 1, 1, "go", "", "to generation 8"),

@@ -122,7 +122,7 @@ async fn a_hosts_words_do_not_reach_the_terminal_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_history_that_never_ends_where_it_should_is_left() {
+async fn a_history_that_never_ends_is_abandoned() {
     // The same page again and again, for every query.
     let page: String = (1..=1000).map(|n| serde_json::to_string(&entry("n1", n, n)).expect("json") + "\n").collect();
     let (address, _tasks) = server(move |stream| {
@@ -165,7 +165,7 @@ async fn telling(events: &'static [u8], and_on: &'static [u8]) -> (String, JoinS
 }
 
 #[tokio::test]
-async fn one_that_tells_no_status_with_its_events_is_asked_for_it() {
+async fn a_daemon_whose_events_lack_the_status_is_asked_for_it() {
     // As daemons of the previous version report: in pieces, with comments between.
     let (address, _tasks) = telling(b": here\n\nevent: change\ndata: {\"change\":1}\n\n", b"").await;
     let ran = cobctl(&["--host", &address, "watch", "--until-converged"]).await;
@@ -173,7 +173,7 @@ async fn one_that_tells_no_status_with_its_events_is_asked_for_it() {
 }
 
 #[tokio::test]
-async fn events_that_are_none_or_do_not_end_are_a_line() {
+async fn invalid_or_endless_events_are_reported_in_a_line() {
     for (events, and_on, why) in [
         (&b"data: {\"status\":{\"name\":7}}\n\n"[..], &b""[..], "is not valid"),
         (b"data: \xff\n\n", b"", "is not valid"),

@@ -26,7 +26,7 @@ fn switches(daemon: &Daemon) -> usize {
 }
 
 #[tokio::test]
-async fn a_switch_back_is_said_and_not_begun_without_a_word() {
+async fn a_switch_back_is_announced_and_needs_consent() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -59,7 +59,7 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
 
 /// A host has activated a generation that the depot does not have (any more).
 #[tokio::test]
-async fn hosts_that_are_ahead_of_the_depot_are_told_of() {
+async fn hosts_ahead_of_the_depot_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -77,7 +77,7 @@ async fn hosts_that_are_ahead_of_the_depot_are_told_of() {
 }
 
 #[tokio::test]
-async fn hosts_of_one_number_with_two_contents_are_not_converged() {
+async fn hosts_with_two_contents_of_a_generation_have_not_converged() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -96,7 +96,7 @@ async fn hosts_of_one_number_with_two_contents_are_not_converged() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_newer_generation_is_told_at_once_that_hosts_go_back() {
+async fn a_wait_for_a_switch_reports_a_rollback_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = (Daemon::tcp("n1", 6, vec![]).await, Daemon::tcp("n2", 6, vec![]).await);

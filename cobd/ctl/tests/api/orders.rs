@@ -96,7 +96,7 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
 
 /// A host in a state that an interrupted canary, or an order to named hosts, leaves behind.
 #[tokio::test]
-async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() {
+async fn a_host_that_switched_alone_learns_that_the_switch_is_for_all() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -116,7 +116,7 @@ async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() 
 
 /// One daemon has counted the outcome of the switch, the other was restarted since and has only its history.
 #[tokio::test]
-async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
+async fn the_outcome_of_a_switch_is_stored_in_the_depot() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two(folder.path()).await;
     let tells = |ts_ns: u64, event: &str| {
@@ -159,7 +159,7 @@ async fn without_a_wait_a_switch_ends_with_the_go() {
 }
 
 #[tokio::test]
-async fn a_host_that_refuses_calls_the_switch_off() {
+async fn a_host_that_refuses_stops_the_switch_before_its_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two(folder.path()).await;
     n2.look().refuses = Some(RefusalKind::Conflict);
@@ -195,7 +195,7 @@ async fn a_generation_that_a_hosts_depot_lacks_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_absent_host_is_named_and_follows_when_it_comes() {
+async fn an_absent_host_is_named_and_follows_later() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let n1 = Daemon::tcp("n1", 6, vec![]).await;
@@ -235,7 +235,7 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
 }
 
 #[tokio::test]
-async fn a_host_that_stays_away_is_named_with_its_time_and_not_flooded_with_tries() {
+async fn a_silent_host_is_named_with_its_time_and_tried_rarely() {
     let folder = tempfile::tempdir().expect("a folder");
     let n1 = Daemon::tcp("n1", 6, vec![]).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
@@ -259,7 +259,7 @@ async fn a_host_that_stays_away_is_named_with_its_time_and_not_flooded_with_trie
 }
 
 #[tokio::test]
-async fn a_switch_that_reaches_nobody_is_no_success() {
+async fn a_switch_that_reaches_no_host_fails() {
     let folder = tempfile::tempdir().expect("a folder");
     let n1 = Daemon::tcp("n1", 7, vec![]).await;
     publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", "tcp://127.0.0.1:1", 0)]);
@@ -277,7 +277,7 @@ async fn silent() -> (TcpListener, String) {
 }
 
 #[tokio::test]
-async fn a_switch_waits_no_longer_than_it_was_told() {
+async fn a_switch_waits_no_longer_than_its_time_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let n1 = Daemon::tcp("n1", 6, vec![]).await;
@@ -302,7 +302,7 @@ async fn a_switch_waits_no_longer_than_it_was_told() {
 }
 
 #[tokio::test]
-async fn a_host_that_hangs_keeps_no_answer_back_and_is_named() {
+async fn a_hanging_host_does_not_delay_other_answers_and_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (_kept, n1) = silent().await;
@@ -332,7 +332,7 @@ async fn a_host_that_hangs_keeps_no_answer_back_and_is_named() {
 }
 
 #[tokio::test]
-async fn who_has_taken_the_order_was_reached() {
+async fn a_host_that_took_the_order_counts_as_reached() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -354,7 +354,7 @@ async fn who_has_taken_the_order_was_reached() {
 }
 
 #[tokio::test]
-async fn what_has_given_up_ends_the_wait_with_its_reason() {
+async fn a_failed_change_object_ends_the_wait_with_its_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -367,7 +367,7 @@ async fn what_has_given_up_ends_the_wait_with_its_reason() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_time_is_told_with_what_is_missing() {
+async fn a_timeout_reports_the_missing_hosts_and_change_objects() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -394,7 +394,7 @@ async fn a_newer_switch_by_another_ends_the_wait() {
 }
 
 #[tokio::test]
-async fn hosts_that_leave_hear_of_it() {
+async fn departing_hosts_receive_the_order_to_switch() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = (Daemon::tcp("n1", 6, vec![]).await, Daemon::tcp("n2", 6, vec![]).await);
     publish(folder.path(), 6, &[("n1", &n1.address, 0), ("n2", &n2.address, 0), ("n3", "tcp://127.0.0.1:1", 0)]);
@@ -428,7 +428,7 @@ async fn without_a_depot_a_switch_is_for_the_hosts_named() {
 }
 
 #[tokio::test]
-async fn orders_go_to_every_host_and_say_what_changed() {
+async fn an_order_goes_to_every_host_and_reports_its_effect() {
     let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
     let both = ["--host", &format!("n1={}", n1.address), "--host", &format!("n2={}", n2.address)].map(str::to_owned);
     let both: Vec<&str> = both.iter().map(String::as_str).collect();
@@ -449,7 +449,7 @@ async fn orders_go_to_every_host_and_say_what_changed() {
 }
 
 #[tokio::test]
-async fn a_fence_names_what_it_frees_and_spares_the_living() {
+async fn a_fence_names_the_freed_locks_and_refuses_a_living_host() {
     let mut db = settled("n1/db");
     db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: true, since_ns: None, stops: false }];
     let n1 = Daemon::tcp("n1", 7, vec![db]).await;
@@ -463,7 +463,7 @@ async fn a_fence_names_what_it_frees_and_spares_the_living() {
 }
 
 #[tokio::test]
-async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
+async fn a_rollback_that_no_host_starts_fails() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "--json", "rollback", "--wait", "300ms"]).await;
     assert!(

@@ -43,7 +43,7 @@ async fn two() -> (Daemon, Daemon) {
 }
 
 #[tokio::test]
-async fn everything_is_shown_as_it_was() {
+async fn a_past_moment_is_shown_as_it_was() {
     let (n1, n2) = two().await;
     let hosts = ["--host", &n1.address, "--host", &n2.address];
     let at = |words: &'static [&'static str]| cobctl(&[&hosts[..], &["at"], words].concat());
@@ -114,7 +114,7 @@ async fn a_switch_is_replayed() {
 }
 
 #[tokio::test]
-async fn who_can_not_be_reached_is_named() {
+async fn an_unreachable_host_is_named_as_missing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two().await;
     publish(folder.path(), 7, &[("n1", &n1.address, 1), ("n2", &n2.address, 1)]);
@@ -146,7 +146,7 @@ fn plan() -> String {
 }
 
 #[tokio::test]
-async fn what_hosts_have_done_that_left_stands_beside_the_rest() {
+async fn the_history_of_departed_hosts_is_included() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two().await;
     n1.change(|status| status.came_from = Some(GenerationNumber(6)));
@@ -185,7 +185,7 @@ async fn what_hosts_have_done_that_left_stands_beside_the_rest() {
 }
 
 #[tokio::test]
-async fn what_was_not_there_is_said_not_to_have_been() {
+async fn an_unknown_change_object_of_the_past_is_reported() {
     let (n1, _n2) = two().await;
     let ran = cobctl(&["--host", &n1.address, "at", "now", "n1/db", "n1/nope"]).await;
     assert!(ran.code == 1 && ran.out.contains("n1/db") && ran.err.contains("do not contain n1/nope"), "{ran:?}");

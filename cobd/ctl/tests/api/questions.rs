@@ -38,7 +38,7 @@ async fn status_is_asked_over_the_local_socket_and_over_tcp() {
 }
 
 #[tokio::test]
-async fn hosts_are_found_in_the_depot_and_the_silent_are_named() {
+async fn hosts_are_found_in_the_depot_and_silent_hosts_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
     publish(folder.path(), 6, &[("old", "tcp://127.0.0.1:1", 0)]);
@@ -60,7 +60,7 @@ async fn hosts_are_found_in_the_depot_and_the_silent_are_named() {
 }
 
 #[tokio::test]
-async fn a_depot_that_is_none_or_empty_is_told_with_a_way_out() {
+async fn an_invalid_or_empty_depot_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
     assert!(ran.code == 2 && ran.err.contains("is not a depot: it is not a bare git repository"), "{ran:?}");
@@ -72,7 +72,7 @@ async fn a_depot_that_is_none_or_empty_is_told_with_a_way_out() {
 }
 
 #[tokio::test]
-async fn a_depot_that_is_damaged_is_not_a_slip_of_the_pen() {
+async fn a_damaged_depot_is_not_reported_as_bad_usage() {
     let folder = tempfile::tempdir().expect("a folder");
     publish(folder.path(), 7, &[("n1", "tcp://127.0.0.1:1", 0)]);
     let inside = |folder: &Path| std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path());
@@ -114,7 +114,7 @@ async fn a_daemon_under_a_false_name_is_not_believed() {
 }
 
 #[tokio::test]
-async fn hosts_that_were_named_are_the_ones_that_answer() {
+async fn only_the_named_hosts_answer() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let n3 = Daemon::tcp("n3", 7, vec![settled("n3/db")]).await;
     let one = ["--host", &n1.address];
@@ -147,7 +147,7 @@ async fn hosts_that_were_named_are_the_ones_that_answer() {
 }
 
 #[tokio::test]
-async fn explain_walks_from_host_to_host_and_asks_no_others() {
+async fn explain_follows_waits_between_hosts_and_asks_no_others() {
     let folder = tempfile::tempdir().expect("a folder");
     let n1 = Daemon::tcp("n1", 7, vec![failed("n1/db")]).await;
     let n2 = Daemon::tcp("n2", 7, vec![waiting("n2/app", vec![lock("n1/db")])]).await;
@@ -178,7 +178,7 @@ async fn explain_walks_from_host_to_host_and_asks_no_others() {
 }
 
 #[tokio::test]
-async fn broken_promises_are_told_by_status_and_explain() {
+async fn invalidated_grants_are_shown_by_status_and_explain() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/net"), settled("n1/db")]).await;
     let (of, held_by) = (id("n1/net"), id("n2/app"));
     n1.change(|status| {
@@ -229,7 +229,7 @@ async fn histories_are_merged_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_history_shows_moves_of_a_span_and_says_what_it_leaves_out() {
+async fn a_history_shows_a_time_span_and_counts_the_left_out_entries() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let of = |event: &str, at: u64| {
         let mut entry = entry("n1", at, at);
@@ -280,7 +280,7 @@ async fn unknown_ids_are_errors_with_suggestions_in_every_command() {
 }
 
 #[tokio::test]
-async fn errors_are_json_where_answers_are() {
+async fn errors_are_json_when_answers_are_json() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "--json", "output", "n1/dv"]).await;
     let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
@@ -345,7 +345,7 @@ async fn output_is_given_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_held_is_shown() {
+async fn a_held_change_object_is_shown_with_its_holder() {
     let mut db = settled("n1/db");
     db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: false, since_ns: None, stops: false }];
     let n1 = Daemon::tcp("n1", 7, vec![db]).await;
@@ -356,7 +356,7 @@ async fn what_is_held_is_shown() {
 }
 
 #[tokio::test]
-async fn facts_are_a_section_of_a_model_and_the_silent_are_named() {
+async fn facts_are_a_section_of_a_model_and_silent_hosts_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
     publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &n2.address, 0)]);

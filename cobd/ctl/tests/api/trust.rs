@@ -113,7 +113,7 @@ async fn an_operator_asks_and_orders_by_key_as_far_as_the_role_goes() {
 }
 
 #[tokio::test]
-async fn whoami_tells_name_and_role_or_why_there_is_none() {
+async fn whoami_shows_the_name_and_role_or_the_reason_for_none() {
     let place = Place::new(1, anybody()).await;
     let ran = place.run(3, &["trust", "whoami"]).await;
     let mine = secret(3).public().to_string();
@@ -126,7 +126,7 @@ async fn whoami_tells_name_and_role_or_why_there_is_none() {
 }
 
 #[tokio::test]
-async fn a_token_does_where_there_is_no_key() {
+async fn a_token_is_enough_without_a_key() {
     let place = Place::new(1, anybody()).await;
     let file = place.path("token");
     std::fs::write(&file, "token-of-lou\n").expect("written");
@@ -146,7 +146,7 @@ async fn a_token_does_where_there_is_no_key() {
 }
 
 #[tokio::test]
-async fn a_host_with_another_key_gets_nothing_and_is_told_loudly() {
+async fn a_host_with_another_key_gets_no_order_and_is_reported() {
     let place = Place::new(2, anybody()).await;
     let ran = place.run(4, &["pause"]).await;
     assert_eq!(ran.code, 3, "{ran:?}");
@@ -160,7 +160,7 @@ async fn a_host_with_another_key_gets_nothing_and_is_told_loudly() {
 }
 
 #[tokio::test]
-async fn the_doctor_knows_what_another_key_may_mean() {
+async fn the_doctor_explains_the_possible_causes_of_another_key() {
     let place = Place::new(2, anybody()).await;
     let mut wider = manifest(8, &place.daemon.address);
     let other = Daemon::tls("n2", &secret(6), &wider, anybody()).await;
@@ -206,7 +206,7 @@ async fn a_daemon_that_ends_the_handshake_over_our_key_is_understood() {
 }
 
 #[tokio::test]
-async fn an_address_is_spoken_with_only_if_it_can_prove_itself() {
+async fn an_address_is_used_only_if_its_daemon_can_prove_its_identity() {
     let place = Place::new(1, anybody()).await;
     let (key, address) = (place.key(4), place.daemon.address.clone());
     let with = async |more: &[&str]| {

@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_who_look_at_the_folder_are_none_of_the_cluster() {
+    fn processes_outside_the_cluster_are_not_counted_as_its_processes() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().canonicalize().expect("there");
         let log = folder.join("n1.log");

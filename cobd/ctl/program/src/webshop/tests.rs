@@ -67,7 +67,7 @@ fn the_price_comes_through_all_servers() {
 }
 
 #[test]
-fn nobody_starts_without_what_it_needs() {
+fn a_server_does_not_start_without_its_dependencies() {
     let nobody = free();
     let ended = |role: Role| play(&role, &mut io::sink()).expect_err("something is missing").to_string();
     let refused = format!("at {nobody}: Connection refused");
@@ -89,7 +89,7 @@ fn nobody_starts_without_what_it_needs() {
 }
 
 #[test]
-fn who_loses_what_it_rests_on_ends() {
+fn a_server_ends_when_its_dependency_stops() {
     let db = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
     let address = db.local_addr().expect("its address");
     let database = std::thread::spawn(move || {
@@ -128,7 +128,7 @@ fn the_words_of_the_command_line_are_checked() {
 }
 
 #[test]
-fn a_line_without_end_and_many_connections_harm_nobody() {
+fn an_endless_line_and_many_connections_do_not_stop_a_server() {
     let config = config("price = 1\n");
     let db = free();
     begin(Role::Db { listen: db, config: config.path().to_owned() });

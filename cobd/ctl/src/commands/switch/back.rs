@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_back_is_said_with_its_hosts() {
+    fn a_switch_back_names_its_hosts() {
         let at = |name, generation| host(name, generation, Vec::new());
         assert_eq!(words(9, vec![at("n1", 8), at("n2", 9)]), None);
         assert_eq!(
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_terminal_nothing_but_the_option_is_consent() {
+    async fn a_switch_back_without_a_terminal_needs_the_option() {
         let (mut screen, written) = Screen::memory();
         assert_eq!(consent(&mut screen, false, "this switches BACK").await, Consent::Missing);
         assert_eq!(consent(&mut screen, true, "this switches BACK").await, Consent::Given);

@@ -599,7 +599,7 @@ mod tests {
     use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
 
     #[test]
-    fn a_pair_without_a_link_is_told_once_and_by_who_knows_why() {
+    fn a_pair_without_a_link_is_reported_once_with_the_known_reason() {
         let name = |text: &str| HostName::new(text).expect("a name");
         let without =
             |host: &str, peer: &str, why: &str| Unlinked { host: name(host), peer: name(peer), why: why.to_owned() };
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_says_how_far_who_moves_and_who_waits() {
+    fn the_progress_shows_active_and_waiting_change_objects() {
         let n1 = host("n1", 7, vec![settled("n1/ip", "up"), moving("n1/db", "down", "up")]);
         let n2 = host("n2", 7, vec![waiting("n2/app", "down", "up", vec![lock("n1/db", "up")])]);
         let gone = crate::gather::unreachable(HostName::new("n3").expect("a name"), "off".to_owned());
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_who_is_waited_for_since_when_and_how_long_yet() {
+    fn the_progress_names_silent_hosts_and_the_remaining_time() {
         let gone = |name: &str| crate::gather::unreachable(HostName::new(name).expect("a name"), "off".to_owned());
         let began = Instant::now();
         let after = |s: u64| began + Duration::from_secs(s);
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_and_are_not_listed_are_counted() {
+    fn waiting_change_objects_without_a_listing_are_counted() {
         let cobs = vec![moving("n1/ip", "down", "up"), waiting("n1/db", "down", "up", vec![lock("n1/ip", "up")])];
         let line = progress(&plan(), &cluster(vec![HostStatus { waiting: 1, idle: 2, ..host("n1", 7, cobs) }]));
         assert!(line.ends_with("2 of 5 change objects settled; moving n1/ip; waiting n1/db and 1 more"), "{line}");
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_is_told_once_however_many_wait_for_it() {
+    fn a_common_cause_of_many_waits_is_reported_once() {
         let mut cobs = vec![failed("n1/db", "down", "up")];
         cobs.extend((0..50).map(|n| waiting(&format!("n1/a{n}"), "down", "up", vec![lock("n1/db", "up")])));
         let cluster = cluster(vec![host("n1", 7, cobs)]);
