@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_gets_something_new_is_left_where_it_was_ours_and_told_where_it_has_no_place() {
+    fn a_folder_with_a_new_file_is_left_or_reported_instead_of_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(&folder.path().join("store")).expect("a store");
         let disk = Disk::to_change().expect("the disk");

@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_was_emptied_on_both_sides_breaks() {
+    fn a_file_emptied_on_both_sides_merges_without_error() {
         assert_eq!(clean("a\nb\nc\nd\ne\n", "", ""), "");
         let both = merge(b"a\nb\n", b"", b"a\nb\nc\n").expect("merged");
         assert!(matches!(both, Merged::Conflict(_)), "{both:?}");
     }
 
     #[test]
-    fn what_excludes_each_other_is_shown_with_both_sides() {
+    fn a_conflict_is_shown_with_both_sides() {
         let Merged::Conflict(text) = merge(b"port 80\n", b"port 81\n", b"port 82\n").expect("merged") else {
             panic!("no conflict")
         };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_excludes_each_other_one_side_is_taken_and_the_rest_is_merged() {
+    fn a_decided_conflict_takes_its_side_and_merges_the_rest() {
         let base = b"one\nport 80\ntwo\nthree\nfour\nfive\n";
         let ours = b"mine\none\nport 81\ntwo\nthree\nfour\nfive\n";
         let theirs = b"one\nport 82\ntwo\nthree\nfour\n5\n";

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn compared_by_parts_what_is_in_one_folder_stands_together() {
+    fn paths_compared_by_parts_keep_each_folder_together() {
         let mut all =
             ["/a-b", "/a/b/c", "/a", "/a/b-c", "/b", "/a/b", "/a.b/c"].map(|p| TreePath::new(p).expect("a path"));
         all.sort_by(TreePath::cmp_by_parts);

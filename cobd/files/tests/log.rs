@@ -48,7 +48,7 @@ fn killed(folder: &Path) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_waits_in_the_log_is_there_after_a_kill_and_once() {
+fn waiting_log_records_survive_a_kill_and_count_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = folder.path().join("host");
     fs::create_dir(&host).expect("made");
@@ -77,7 +77,7 @@ fn what_waits_in_the_log_is_there_after_a_kill_and_once() {
 }
 
 #[test]
-fn a_torn_end_takes_nothing_with_it_and_damage_elsewhere_is_said() {
+fn a_torn_end_loses_no_earlier_record_and_other_damage_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = folder.path().join("host");
     fs::create_dir(&host).expect("made");
@@ -115,7 +115,7 @@ fn a_torn_end_takes_nothing_with_it_and_damage_elsewhere_is_said() {
 }
 
 #[test]
-fn trees_with_new_folders_in_common_are_made_at_the_same_time() {
+fn trees_with_common_new_folders_are_created_at_the_same_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = folder.path().join("host");
     let files = open(folder.path());
@@ -141,7 +141,7 @@ fn trees_with_new_folders_in_common_are_made_at_the_same_time() {
 }
 
 #[test]
-fn what_a_life_has_left_in_the_log_counts_at_once_and_comes_into_the_repository_later() {
+fn records_left_in_the_log_count_at_once_and_reach_the_repository_later() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = folder.path().join("host");
     fs::create_dir(&host).expect("made");

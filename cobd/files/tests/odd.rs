@@ -59,7 +59,7 @@ impl Drop for Mount {
 }
 
 #[test]
-fn without_room_the_old_content_stays_and_the_reason_is_said() {
+fn a_full_disk_keeps_the_old_content_and_gives_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(mount) = Mount::new(&folder.path().join("small"), "size=256k") else { return };
     let files = open(folder.path());
@@ -86,7 +86,7 @@ fn without_room_the_old_content_stays_and_the_reason_is_said() {
 }
 
 #[test]
-fn on_a_read_only_file_system_nothing_changes_and_the_reason_is_said() {
+fn a_read_only_file_system_stays_unchanged_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(mount) = Mount::new(&folder.path().join("fixed"), "size=256k") else { return };
     let files = open(folder.path());
@@ -123,7 +123,7 @@ fn another_file_system_below_a_whole_folder_is_not_entered() {
 }
 
 #[test]
-fn contents_of_every_sort_are_written_and_given_back_byte_by_byte() {
+fn all_kinds_of_contents_are_written_and_restored_byte_for_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = folder.path().join("host");
     fs::create_dir(&host).expect("made");
@@ -154,7 +154,7 @@ fn contents_of_every_sort_are_written_and_given_back_byte_by_byte() {
 }
 
 #[test]
-fn extended_attributes_and_names_that_are_no_text_come_back() {
+fn extended_attributes_and_names_that_are_no_text_are_restored() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = folder.path().join("host");
     fs::create_dir(&host).expect("made");
@@ -194,7 +194,7 @@ fn extended_attributes_and_names_that_are_no_text_come_back() {
 
 /// `COB_FILES=100000` sets the size that the design promises; the figures are printed.
 #[test]
-fn a_large_tree_is_brought_about_changed_and_taken_back() {
+fn a_large_tree_is_applied_changed_and_removed() {
     let count: usize = std::env::var("COB_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
     let base = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = tempfile::tempdir_in(base).expect("a folder");
@@ -250,7 +250,7 @@ fn a_large_tree_is_brought_about_changed_and_taken_back() {
 }
 
 #[test]
-fn a_thousand_generations_stay_small_and_every_one_can_be_had_again() {
+fn a_thousand_generations_stay_small_and_each_can_be_restored() {
     let rounds: u64 = std::env::var("COB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.conf");
@@ -292,7 +292,7 @@ fn a_thousand_generations_stay_small_and_every_one_can_be_had_again() {
 }
 
 #[test]
-fn an_owner_who_is_nobody_here_is_told_by_the_check_and_keeps_nothing_from_leaving() {
+fn an_unknown_owner_is_reported_and_does_not_block_a_departure() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = open(folder.path());
     let path = folder.path().join("x.conf");
@@ -319,7 +319,7 @@ fn an_owner_who_is_nobody_here_is_told_by_the_check_and_keeps_nothing_from_leavi
 
 /// A user edits while the tree is applied: during the reads, during the staging, and while files are moved into place.
 #[test]
-fn what_somebody_writes_while_a_tree_is_applied_is_merged_or_kept() {
+fn an_edit_during_the_application_of_a_tree_is_merged_or_kept() {
     const FILES: usize = 400;
     let folder = tempfile::tempdir().expect("a folder");
     let files = open(folder.path());
@@ -369,7 +369,7 @@ fn what_somebody_writes_while_a_tree_is_applied_is_merged_or_kept() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_stays_and_what_is_put_back_keeps_what_was_there() {
+fn a_pipe_in_place_of_a_file_stays_and_a_restore_keeps_a_version() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = open(folder.path());
     let path = folder.path().join("x.conf");
@@ -398,7 +398,7 @@ fn a_pipe_in_the_place_of_a_file_stays_and_what_is_put_back_keeps_what_was_there
 }
 
 #[test]
-fn a_store_of_which_something_is_gone_is_not_made_anew() {
+fn an_incomplete_store_is_not_recreated() {
     type Loss = fn(&Path);
     let remove = |path: PathBuf| {
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
@@ -441,7 +441,7 @@ fn a_store_of_which_something_is_gone_is_not_made_anew() {
 }
 
 #[test]
-fn records_that_are_gone_from_the_log_are_missed() {
+fn records_lost_from_the_log_are_detected() {
     for newest in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.conf");

@@ -92,7 +92,7 @@ fn host_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// After each action all lines of users are there, or a conflict is reported and no file was written.
 #[test]
-fn no_line_of_a_user_is_lost_without_a_word() {
+fn a_user_s_line_is_never_lost_silently() {
     let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", 150));
     println!("COB_SEED={seed} COB_ROUNDS={rounds}");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -192,7 +192,7 @@ fn no_line_of_a_user_is_lost_without_a_word() {
 
 /// Overwritten texts of copied files can be restored.
 #[test]
-fn whatever_is_overwritten_is_in_the_history() {
+fn an_overwritten_text_is_in_the_history() {
     let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", 60));
     println!("COB_SEED={seed} COB_ROUNDS={rounds}");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -274,7 +274,7 @@ fn whole(letter: &str) -> String {
 }
 
 #[test]
-fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
+fn each_file_is_whole_after_a_kill_and_the_next_attempt_continues() {
     let (seed, kills) = (number("COB_SEED", 1), number("COB_KILLS", 15));
     println!("COB_SEED={seed} COB_KILLS={kills}");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);

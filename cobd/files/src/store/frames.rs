@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_whole_is_read_and_whatever_stands_behind_is_told_from_it() {
+    fn whole_frames_are_read_and_a_broken_tail_is_detected() {
         let mut whole = Vec::new();
         for payload in [&b"one"[..], &[7; 70_000], b"three"] {
             put(payload, &mut whole).expect("a frame");

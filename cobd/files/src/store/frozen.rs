@@ -40,7 +40,7 @@ mod tests {
     use crate::store::RecordedNode;
 
     #[test]
-    fn what_is_thawed_is_what_was_frozen() {
+    fn a_thawed_listing_equals_the_frozen_listing() {
         let kept =
             |implied| RecordedEntry { implied, ..RecordedEntry::found(RecordedNode::Folder, Managed::default()) };
         let path = |text| TreePath::new(text).expect("a path");

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_told_in_its_order_from_segment_to_segment() {
+    fn waiting_records_are_read_in_order_across_segments() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut log = Log::open(folder.path(), 0, |_, _| panic!("nothing was recorded")).expect("opened");
         let names = |numbers: std::ops::Range<u32>| numbers.map(|n| record(&format!("h/{n}"))).collect::<Vec<_>>();
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_could_not_be_begun_is_begun_again() {
+    fn a_segment_that_could_not_start_is_started_again() {
         let beside = |bytes: &[u8]| {
             let folder = tempfile::tempdir().expect("a folder");
             let mut log = Log::open(folder.path(), 0, |_, _| panic!("nothing was recorded")).expect("opened");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_can_be_read_when_its_segment_has_gone() {
+    fn a_record_can_be_read_after_its_segment_is_deleted() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut log = Log::open(folder.path(), 0, |_, _| panic!("nothing was recorded")).expect("opened");
         let first = log.append(vec![record("h/a"), record("h/b")], 7, true).expect("written");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_file_is_what_is_looked_up_without_it() {
+    fn the_index_file_gives_the_same_result_as_a_lookup_without_it() {
         const COBS: usize = 300;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("store.git");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_files_again_and_again_fills_no_disk_and_costs_others_nothing() {
+    fn a_busy_tree_keeps_its_quota_and_costs_other_trees_no_versions() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("store.git");
         let quota = Quota { versions: 20, bytes: 400 << 10, slack: 256 << 10 };

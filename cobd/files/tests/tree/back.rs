@@ -19,7 +19,7 @@ fn is_conflict(ended: Result<cob_files::Applied, FilesError>) -> bool {
 }
 
 #[test]
-fn what_was_decided_is_taken_back_as_long_as_nobody_has_changed_it() {
+fn a_rollback_restores_the_user_s_text_before_an_unchanged_decision() {
     for choice in [Choice::Ours, Choice::Theirs, Choice::Edited(b"port 2 # was 9\n".to_vec())] {
         let mut bench = Bench::new();
         let (first, second, mine) = sides(&bench);
@@ -39,7 +39,7 @@ fn what_was_decided_is_taken_back_as_long_as_nobody_has_changed_it() {
 }
 
 #[test]
-fn what_was_changed_since_is_merged_as_ever() {
+fn a_rollback_merges_changes_made_since_the_decision() {
     let bench = Bench::new();
     let (first, second, mine) = sides(&bench);
     bench.apply(&first).expect("applied");
@@ -55,7 +55,7 @@ fn what_was_changed_since_is_merged_as_ever() {
 }
 
 #[test]
-fn what_both_had_changed_alike_stays_its_users() {
+fn an_equal_change_of_user_and_model_stays_with_the_user() {
     let bench = Bench::new();
     let of = |port: u32| bench.one(&format!("port {port}\n"), r#", "manage": "merge""#);
     bench.apply(&of(1)).expect("applied");
@@ -66,7 +66,7 @@ fn what_both_had_changed_alike_stays_its_users() {
 }
 
 #[test]
-fn what_its_user_has_taken_back_himself_does_not_come_again() {
+fn an_edit_that_the_user_undid_does_not_return() {
     let bench = Bench::new();
     let of = |port: u32| bench.one(&format!("port {port}\n"), r#", "manage": "merge""#);
     bench.apply(&of(1)).expect("applied");
@@ -81,7 +81,7 @@ fn what_its_user_has_taken_back_himself_does_not_come_again() {
 }
 
 #[test]
-fn a_way_back_outlasts_that_it_is_interrupted() {
+fn a_rollback_survives_an_interruption() {
     let mut bench = Bench::new();
     const FILES: usize = 120;
     let of = |bench: &Bench, port: u32| {

@@ -13,7 +13,7 @@ fn merged(who: &str) -> String {
 }
 
 #[test]
-fn what_the_model_says_about_conflicts_is_done_without_a_person() {
+fn the_model_decides_a_conflict_without_an_operator() {
     for (who, port) in [("ours", "9"), ("theirs", "2")] {
         let bench = Bench::new();
         let (first, second) = (bench.one(&text("1", "five"), &merged(who)), bench.one(&text("2", "5"), &merged(who)));
@@ -40,7 +40,7 @@ fn what_the_model_says_about_conflicts_is_done_without_a_person() {
 }
 
 #[test]
-fn one_that_leaves_is_not_held_up_by_what_a_user_has_made_of_it() {
+fn a_departing_tree_is_not_blocked_by_an_edit_of_a_user() {
     for (who, left) in [("ours", "mine\n"), ("theirs", "from the distribution\n")] {
         let bench = Bench::new();
         let wanted = bench.one("the model's\n", &merged(who));
@@ -53,7 +53,7 @@ fn one_that_leaves_is_not_held_up_by_what_a_user_has_made_of_it() {
 }
 
 #[test]
-fn of_a_tree_that_goes_off_for_a_while_nothing_is_lost_whoever_decides() {
+fn a_tree_that_is_off_for_a_while_keeps_the_edits_of_users() {
     for who in ["ours", "theirs"] {
         let bench = Bench::new();
         let wanted = bench.one(&text("1", "five"), &merged(who));
@@ -68,7 +68,7 @@ fn of_a_tree_that_goes_off_for_a_while_nothing_is_lost_whoever_decides() {
 }
 
 #[test]
-fn who_asks_is_asked() {
+fn a_model_that_asks_leaves_the_conflict_to_an_operator() {
     let bench = Bench::new();
     let (first, second) = (bench.one("port 1\n", &merged("ask")), bench.one("port 2\n", &merged("ask")));
     bench.apply(&first).expect("applied");

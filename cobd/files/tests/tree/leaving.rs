@@ -47,7 +47,7 @@ impl Bench {
 }
 
 #[test]
-fn what_an_action_has_begun_that_did_not_end_is_taken_back() {
+fn an_interrupted_action_is_undone() {
     for leaves in [false, true] {
         let mut bench = Bench::new();
         bench.write("first.conf", "theirs\n");
@@ -81,7 +81,7 @@ fn what_an_action_has_begun_that_did_not_end_is_taken_back() {
 }
 
 #[test]
-fn a_user_s_edit_of_what_an_action_did_not_come_to_stays() {
+fn a_user_s_edit_of_a_file_not_reached_by_an_action_stays() {
     let bench = Bench::new();
     bench.write("zz.conf", "theirs\n");
     let two = bench.begin(r#""@/zz.conf": {"content": "ours\n"}, "#);
@@ -93,7 +93,7 @@ fn a_user_s_edit_of_what_an_action_did_not_come_to_stays() {
 }
 
 #[test]
-fn a_path_that_goes_to_another_one_stays_and_is_given_back_by_the_last() {
+fn a_path_that_moves_to_another_tree_is_restored_by_the_last_tree() {
     for other_first in [false, true] {
         let mut bench = Bench::new();
         bench.write("y.conf", "distro\n");
@@ -123,7 +123,7 @@ fn a_path_that_goes_to_another_one_stays_and_is_given_back_by_the_last() {
 }
 
 #[test]
-fn a_user_s_lines_go_with_a_path_to_another_one() {
+fn a_user_s_lines_stay_when_a_path_moves_to_another_tree() {
     let bench = Bench::new();
     let one = |text: &str| bench.one(text, r#", "manage": "merge""#);
     bench.apply_to("n1/a", &one("a\nb\nc\n")).expect("applied");
@@ -135,7 +135,7 @@ fn a_user_s_lines_go_with_a_path_to_another_one() {
 }
 
 #[test]
-fn a_folder_goes_with_the_last_that_has_it() {
+fn a_folder_is_removed_with_the_last_tree_that_has_it() {
     for folder_first in [true, false] {
         let bench = Bench::new();
         let before = snapshot(&bench.host(""));
@@ -165,7 +165,7 @@ fn a_folder_goes_with_the_last_that_has_it() {
 }
 
 #[test]
-fn those_that_leave_together_leave_nothing() {
+fn trees_that_depart_together_leave_no_files() {
     for _ in 0..20 {
         let bench = Bench::new();
         let before = snapshot(&bench.host(""));
@@ -189,7 +189,7 @@ fn those_that_leave_together_leave_nothing() {
 }
 
 #[test]
-fn a_shared_file_that_leaves_beside_copied_ones_keeps_a_user_s_lines() {
+fn a_departing_merged_file_beside_copied_files_keeps_a_user_s_lines() {
     let bench = Bench::new();
     let shared = r#""@/a.conf": {"content": "a\nb\n", "manage": "merge"}, "#;
     let wanted = |shared: &str| bench.wanted(&format!(r#"{{"files": {{{shared}"@/b.conf": {{"content": "b\n"}}}}}}"#));
@@ -202,7 +202,7 @@ fn a_shared_file_that_leaves_beside_copied_ones_keeps_a_user_s_lines() {
 }
 
 #[test]
-fn a_file_that_leaves_a_whole_folder_comes_back_with_the_folder() {
+fn a_file_that_departs_from_a_whole_folder_returns_with_the_folder() {
     let bench = Bench::new();
     bench.write("conf.d/default.conf", "distro\n");
     let before = snapshot(&bench.host(""));
@@ -223,7 +223,7 @@ fn a_file_that_leaves_a_whole_folder_comes_back_with_the_folder() {
 }
 
 #[test]
-fn what_is_made_again_is_for_those_who_might_read_it_before() {
+fn a_recreated_file_keeps_its_original_mode() {
     let bench = Bench::new();
     bench.write("x.conf", "password=old\n");
     bench.set_mode("x.conf", 0o600);
@@ -239,7 +239,7 @@ fn what_is_made_again_is_for_those_who_might_read_it_before() {
 }
 
 #[test]
-fn an_attribute_that_the_model_no_longer_names_is_as_before() {
+fn an_attribute_that_the_model_no_longer_names_is_restored() {
     let bench = Bench::new();
     bench.write("x.conf", "text\n");
     bench.set_mode("x.conf", 0o604);
@@ -255,7 +255,7 @@ fn an_attribute_that_the_model_no_longer_names_is_as_before() {
 }
 
 #[test]
-fn an_extended_attribute_of_ours_goes_when_it_leaves() {
+fn an_extended_attribute_of_the_model_is_removed_with_it() {
     let bench = Bench::new();
     let path = bench.host("x.conf");
     let get = |name: &str| {
@@ -279,7 +279,7 @@ fn an_extended_attribute_of_ours_goes_when_it_leaves() {
 }
 
 #[test]
-fn a_decision_about_lines_is_none_about_the_mode() {
+fn a_decision_about_lines_does_not_change_the_mode() {
     let bench = Bench::new();
     let wanted = |text: &str| {
         bench.wanted(&format!(
@@ -297,7 +297,7 @@ fn a_decision_about_lines_is_none_about_the_mode() {
 }
 
 #[test]
-fn a_secret_of_before_is_not_told_when_a_file_holds_none_any_more() {
+fn an_earlier_secret_is_not_shown_when_the_file_has_none_any_more() {
     for manage in ["copy", "merge"] {
         let mut bench = Bench::new();
         let one = bench.secret("password=hunter2\n");
@@ -318,7 +318,7 @@ fn a_secret_of_before_is_not_told_when_a_file_holds_none_any_more() {
 }
 
 #[test]
-fn a_secret_that_goes_to_another_one_is_not_kept() {
+fn a_secret_is_not_kept_when_its_path_moves_to_another_tree() {
     let bench = Bench::new();
     bench.apply_to("n1/a", &bench.secret("password=hunter2\n")).expect("applied");
     let other = bench.one("nothing\n", "");
@@ -331,7 +331,7 @@ fn a_secret_that_goes_to_another_one_is_not_kept() {
 }
 
 #[test]
-fn a_link_is_restored_as_one() {
+fn a_link_is_restored_as_a_link() {
     let bench = Bench::new();
     symlink("nowhere", bench.host("link")).expect("a link");
     let wanted = bench.wanted(r#"{"files": {"@/link": {"link": "x.conf"}}}"#);
@@ -347,7 +347,7 @@ fn a_link_is_restored_as_one() {
 }
 
 #[test]
-fn a_decision_is_about_what_was_shown() {
+fn a_decision_applies_only_to_the_conflict_that_was_shown() {
     let bench = Bench::new();
     let wanted = |text: &str| bench.one(text, r#", "manage": "merge""#);
     bench.apply(&wanted("a\n")).expect("applied");
@@ -364,7 +364,7 @@ fn a_decision_is_about_what_was_shown() {
 }
 
 #[test]
-fn a_conflict_of_one_that_leaves_is_shown_and_edited() {
+fn a_conflict_of_a_departing_tree_can_be_shown_and_edited() {
     let bench = Bench::new();
     bench.write("x.conf", "before\n");
     let wanted = bench.one("ours\n", r#", "manage": "merge""#);
@@ -383,7 +383,7 @@ fn a_conflict_of_one_that_leaves_is_shown_and_edited() {
 }
 
 #[test]
-fn what_never_managed_anything_has_nothing_to_take_back() {
+fn a_tree_that_never_managed_a_file_departs_without_changes() {
     let bench = Bench::new();
     fs::create_dir(bench.host("real")).expect("made");
     symlink("real", bench.host("lnk")).expect("a link");
@@ -398,7 +398,7 @@ fn what_never_managed_anything_has_nothing_to_take_back() {
 }
 
 #[test]
-fn what_a_conflict_needs_is_said_before_what_it_is_about() {
+fn the_message_of_a_conflict_begins_with_the_commands_to_solve_it() {
     let bench = Bench::new();
     bench.write("x.conf", "before\n");
     let wanted = bench.one("ours\n", r#", "on_drift": "adopt""#);

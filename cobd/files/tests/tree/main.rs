@@ -144,7 +144,7 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
 }
 
 #[test]
-fn a_file_is_made_and_taken_away_with_the_folders_made_for_it() {
+fn a_file_is_created_and_removed_with_its_folders() {
     let mut bench = Bench::new();
     let wanted = bench.wanted(r#"{"files": {"@/a/b/motd": {"content": "hello\n", "mode": "0640"}}}"#);
     let before = snapshot(&bench.host(""));
@@ -165,7 +165,7 @@ fn a_file_is_made_and_taken_away_with_the_folders_made_for_it() {
 }
 
 #[test]
-fn what_was_there_before_comes_back_whole() {
+fn the_original_files_are_restored_completely() {
     let bench = Bench::new();
     bench.write("x.conf", "theirs\n");
     fs::set_permissions(bench.host("x.conf"), fs::Permissions::from_mode(0o604)).expect("set");
@@ -231,7 +231,7 @@ fn reported_changes_stay_until_the_model_changes_the_file() {
 }
 
 #[test]
-fn users_lines_survive_both_ways_in_a_merged_file() {
+fn a_user_s_lines_survive_both_directions_in_a_merged_file() {
     let bench = Bench::new();
     let merge = r#", "manage": "merge""#;
     let text = |port: &str| format!("one\ntwo\nport {port}\nthree\nfour\nfive\n");
@@ -256,7 +256,7 @@ fn users_lines_survive_both_ways_in_a_merged_file() {
 }
 
 #[test]
-fn a_conflict_writes_nothing_and_waits_for_a_decision() {
+fn a_conflict_leaves_the_file_and_waits_for_a_decision() {
     let bench = Bench::new();
     let merge = r#", "manage": "merge""#;
     let (first, second) = (bench.one("port 1\n", merge), bench.one("port 2\n", merge));
@@ -285,7 +285,7 @@ fn a_conflict_writes_nothing_and_waits_for_a_decision() {
 }
 
 #[test]
-fn a_decision_is_about_what_both_have_changed_and_nothing_else() {
+fn a_decision_affects_only_the_lines_that_both_sides_changed() {
     let bench = Bench::new();
     let merge = r#", "manage": "merge""#;
     let text = |port: &str, last: &str| format!("one\nport {port}\ntwo\nthree\nfour\n{last}\n");
@@ -303,7 +303,7 @@ fn a_decision_is_about_what_both_have_changed_and_nothing_else() {
 }
 
 #[test]
-fn a_decision_holds_for_what_was_seen_and_nothing_else() {
+fn a_decision_does_not_hold_for_a_later_edit() {
     let bench = Bench::new();
     let merge = r#", "manage": "merge""#;
     let (first, second) = (bench.one("port 1\n", merge), bench.one("port 2\n", merge));
@@ -315,7 +315,7 @@ fn a_decision_holds_for_what_was_seen_and_nothing_else() {
 }
 
 #[test]
-fn a_decision_about_what_is_to_come_outlasts_what_is_put_right_before() {
+fn a_decision_about_a_future_content_survives_a_repair() {
     let mut bench = Bench::new();
     let with = |port: u32| {
         let shared = format!(r#""@/x.conf": {{"content": "port {port}\n", "manage": "merge"}}"#);
@@ -334,7 +334,7 @@ fn a_decision_about_what_is_to_come_outlasts_what_is_put_right_before() {
 }
 
 #[test]
-fn a_decision_about_what_is_to_come_outlasts_that_the_tree_goes_off() {
+fn a_decision_about_a_future_content_survives_that_the_tree_is_off() {
     for (choice, port) in [(Choice::Ours, 9), (Choice::Theirs, 2)] {
         let bench = Bench::new();
         let with = |port: u32| bench.one(&format!("port {port}\n"), r#", "manage": "merge""#);
@@ -351,7 +351,7 @@ fn a_decision_about_what_is_to_come_outlasts_that_the_tree_goes_off() {
 }
 
 #[test]
-fn who_decides_about_all_leaves_what_was_decided() {
+fn a_decision_about_all_files_leaves_earlier_decisions() {
     let bench = Bench::new();
     let with = |port: u32| {
         let file = |name: &str| format!(r#""@/{name}.conf": {{"content": "port {port}\n"}}"#);
@@ -373,7 +373,7 @@ fn who_decides_about_all_leaves_what_was_decided() {
 }
 
 #[test]
-fn what_was_decided_can_be_decided_otherwise_and_is_told() {
+fn a_decision_can_be_changed_and_is_shown() {
     let bench = Bench::new();
     let with = |port: u32| bench.one(&format!("mine?\nport {port}\n"), r#", "manage": "merge""#);
     bench.apply(&with(1)).expect("applied");
@@ -392,7 +392,7 @@ fn what_was_decided_can_be_decided_otherwise_and_is_told() {
 }
 
 #[test]
-fn what_would_be_written_is_told_and_not_what_users_have_added() {
+fn a_preview_shows_planned_changes_and_no_lines_of_users() {
     let bench = Bench::new();
     let with = |port: u32| bench.one(&format!("port {port}\ntwo\nthree\n"), r#", "manage": "merge""#);
     bench.apply(&with(1)).expect("applied");
@@ -424,7 +424,7 @@ fn modes_are_merged_field_by_field() {
 }
 
 #[test]
-fn a_whole_folder_has_no_strangers_and_gives_them_back() {
+fn a_whole_folder_removes_other_files_and_returns_them() {
     let bench = Bench::new();
     bench.write("conf.d/old.conf", "old\n");
     bench.write("conf.d/sub/deep", "deep\n");
@@ -448,7 +448,7 @@ fn a_whole_folder_has_no_strangers_and_gives_them_back() {
 }
 
 #[test]
-fn nothing_is_followed_and_nothing_is_taken_away_for_another_sort() {
+fn a_link_is_not_followed_and_a_file_of_another_type_stays() {
     let bench = Bench::new();
     fs::create_dir(bench.host("outside")).expect("made");
     symlink(bench.host("outside"), bench.host("way")).expect("a link");
@@ -475,7 +475,7 @@ fn nothing_is_followed_and_nothing_is_taken_away_for_another_sort() {
 }
 
 #[test]
-fn a_file_too_large_to_be_kept_is_not_touched() {
+fn a_file_too_large_for_the_store_is_not_changed() {
     let bench = Bench::new();
     let file = fs::File::create(bench.host("x.conf")).expect("made");
     file.set_len(4 << 30).expect("with a hole");
@@ -485,7 +485,7 @@ fn a_file_too_large_to_be_kept_is_not_touched() {
 }
 
 #[test]
-fn a_folder_that_several_have_files_in_goes_with_the_last_of_them() {
+fn a_shared_folder_is_removed_with_the_last_tree_in_it() {
     let mut bench = Bench::new();
     fs::create_dir(bench.host("old")).expect("made");
     let of = |name: &str| {
@@ -514,7 +514,7 @@ fn a_folder_that_several_have_files_in_goes_with_the_last_of_them() {
 }
 
 #[test]
-fn a_look_at_some_paths_is_a_look_at_these_alone() {
+fn a_check_of_some_paths_covers_only_these_paths() {
     let bench = Bench::new();
     let json = r#"{"files": {"@/a/x": {"content": "x\n"}, "@/a/y": {"content": "y\n"}, "@/own": {"folder": true, "whole": true}}}"#;
     let wanted = bench.wanted(json);
@@ -542,7 +542,7 @@ fn a_look_at_some_paths_is_a_look_at_these_alone() {
 }
 
 #[test]
-fn a_folder_on_the_way_that_is_a_link_or_a_file_is_in_the_way_all_the_same() {
+fn a_link_or_file_in_place_of_a_parent_folder_is_refused() {
     let bench = Bench::new();
     let wanted = bench.wanted(r#"{"files": {"@/way/in/x": {"content": "x\n"}, "@/way/y": {"content": "y\n"}}}"#);
     fs::create_dir_all(bench.host("elsewhere/in")).expect("made");

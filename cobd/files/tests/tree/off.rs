@@ -28,7 +28,7 @@ impl Bench {
 }
 
 #[test]
-fn a_user_s_line_is_there_again_when_the_tree_is() {
+fn a_user_s_line_returns_with_its_tree() {
     // Merged with the earlier text; in its place, if there was no earlier text; on lines that the model has changed.
     let touches = "workers 4\nmine\nlog warn\ncolour blue\nsize 7\n";
     let merged = "workers 1\nlog warn\ncolour blue\nmine\nsize 7\n";
@@ -57,7 +57,7 @@ fn a_user_s_line_is_there_again_when_the_tree_is() {
 }
 
 #[test]
-fn what_a_user_has_brought_back_of_before_stays_his() {
+fn an_original_text_that_a_user_restored_stays_with_the_user() {
     let mut bench = Bench::new();
     let wanted = bench.with(Some(BEFORE), BEFORE);
     bench.off(&wanted).expect("off");
@@ -72,7 +72,7 @@ fn what_a_user_has_brought_back_of_before_stays_his() {
 }
 
 #[test]
-fn what_is_changed_while_the_tree_is_off_is_merged_too() {
+fn changes_made_while_a_tree_is_off_are_merged() {
     for before in [Some(BEFORE), None] {
         let bench = Bench::new();
         let wanted = bench.with(before, WITH_MINE);
@@ -85,7 +85,7 @@ fn what_is_changed_while_the_tree_is_off_is_merged_too() {
 }
 
 #[test]
-fn what_excludes_what_was_set_aside_is_a_conflict_to_be_decided() {
+fn a_change_against_a_stored_edit_is_a_conflict() {
     for (choice, workers) in [(Choice::Ours, 2), (Choice::Theirs, 4)] {
         let bench = Bench::new();
         let wanted = bench.with(Some(BEFORE), WITH_MINE);
@@ -103,7 +103,7 @@ fn what_excludes_what_was_set_aside_is_a_conflict_to_be_decided() {
 }
 
 #[test]
-fn a_tree_that_was_off_leaves_what_was_before() {
+fn a_tree_that_was_off_restores_the_original_file_when_it_departs() {
     for before in [Some(BEFORE), None] {
         let mut bench = Bench::new();
         let wanted = bench.with(before, WITH_MINE);
@@ -124,7 +124,7 @@ fn a_tree_that_was_off_leaves_what_was_before() {
 }
 
 #[test]
-fn folders_of_what_stays_in_its_place_go_with_it() {
+fn folders_of_a_file_that_stays_are_removed_with_the_file() {
     let mut bench = Bench::new();
     let before = snapshot(&bench.host(""));
     let wanted = |name: &str| {
@@ -147,7 +147,7 @@ fn folders_of_what_stays_in_its_place_go_with_it() {
 }
 
 #[test]
-fn a_mode_that_a_user_has_set_is_there_again() {
+fn a_mode_that_a_user_has_set_returns_with_its_tree() {
     let bench = Bench::new();
     bench.write("x.conf", "before\n");
     let wanted = bench.wanted(r#"{"files": {"@/x.conf": {"content": "ours\n", "mode": "0640"}}, "manage": "merge"}"#);
@@ -160,7 +160,7 @@ fn a_mode_that_a_user_has_set_is_there_again() {
 }
 
 #[test]
-fn a_change_that_is_reported_stays_over_it() {
+fn a_reported_change_returns_with_its_tree() {
     let mut bench = Bench::new();
     bench.write("x.conf", "before\n");
     let wanted = bench.one("ours\n", r#", "on_drift": "report""#);
@@ -177,7 +177,7 @@ fn a_change_that_is_reported_stays_over_it() {
 }
 
 #[test]
-fn a_user_s_lines_stay_in_a_file_of_several_that_go_off() {
+fn a_user_s_lines_stay_in_a_shared_file_after_its_trees_were_off() {
     for a_first in [true, false] {
         let mut bench = Bench::new();
         let (a, b) = (bench.shared(OURS), bench.shared(&OURS.replace("size 7", "size 8")));
@@ -199,7 +199,7 @@ fn a_user_s_lines_stay_in_a_file_of_several_that_go_off() {
 
 /// The action is killed before the file is in its place, or after.
 #[test]
-fn what_was_set_aside_outlives_moves_that_do_not_end() {
+fn a_stored_edit_survives_interrupted_transitions() {
     let interrupted = |bench: &Bench, wanted: &Wanted, off: bool| {
         bench.interrupted(wanted, off, (!off).then_some("new/0000"));
     };

@@ -96,7 +96,7 @@ pub(super) fn sparse(path: &Path, size: u64) {
 }
 
 #[test]
-fn large_files_are_kept_and_come_back_without_being_held() {
+fn large_files_are_kept_and_restored_with_little_memory() {
     const SIZE: u64 = 50 << 20;
     const FILES: usize = 12;
     let mut bench = Bench::new();
@@ -135,7 +135,7 @@ fn large_files_are_kept_and_come_back_without_being_held() {
 }
 
 #[test]
-fn a_name_beside_a_place_that_somebody_has_taken_holds_nothing_up() {
+fn a_taken_temporary_name_does_not_block_a_tree() {
     let bench = Bench::new();
     let wanted = bench.wanted(
         r#"{"files": {"@/w": {"folder": true, "whole": true}, "@/w/a": {"content": "a\n"}, "@/w/b/c": {"content": "c\n"},
@@ -167,7 +167,7 @@ fn a_name_beside_a_place_that_somebody_has_taken_holds_nothing_up() {
 
 /// Folders from before the tree, with the names of staged files beside other files.
 #[test]
-fn a_folder_that_is_named_like_a_file_in_the_making_comes_back_with_the_file_beside_it() {
+fn a_folder_with_a_temporary_name_is_restored_with_its_file() {
     let mut bench = Bench::new();
     let wanted = bench.wanted(r#"{"files": {"@/w": {"folder": true, "whole": true}, "@/w/mine": {"content": "m\n"}}}"#);
     let theirs = ["w/a", "w/.a.cob-new/in", "w/b", "w/mine", "w/.mine.cob-new/in"];
@@ -188,7 +188,7 @@ fn a_folder_that_is_named_like_a_file_in_the_making_comes_back_with_the_file_bes
 }
 
 #[test]
-fn a_planted_file_gives_nobody_access_that_the_model_does_not_state() {
+fn a_planted_file_gives_no_access_beyond_the_model() {
     if !is_root() {
         return;
     }
@@ -256,7 +256,7 @@ fn a_planted_file_gives_nobody_access_that_the_model_does_not_state() {
 }
 
 #[test]
-fn access_that_the_model_states_and_that_was_there_before_stays() {
+fn the_stated_access_is_set_and_the_original_access_returns() {
     if !is_root() {
         return;
     }
@@ -280,7 +280,7 @@ fn access_that_the_model_states_and_that_was_there_before_stays() {
 
 /// A file of another user has a second name in the tree.
 #[test]
-fn a_second_name_of_another_file_gives_that_file_to_nobody() {
+fn a_hard_link_to_a_file_does_not_change_the_owner_of_that_file() {
     if !is_root() {
         return;
     }

@@ -103,7 +103,7 @@ fn counts_as_left_over(bench: &Bench, path: &Path, is_folder: bool) -> bool {
 }
 
 #[test]
-fn whatever_users_put_into_its_folders_a_tree_comes_and_gives_it_back() {
+fn a_tree_applies_and_restores_any_files_of_users_in_its_folders() {
     in_rounds(12, |mut random, context| {
         let bench = Bench::new();
         let wanted = bench.wanted(
@@ -140,7 +140,7 @@ fn whatever_users_put_into_its_folders_a_tree_comes_and_gives_it_back() {
 }
 
 #[test]
-fn whatever_access_a_planted_file_gives_it_has_what_the_model_states() {
+fn a_planted_file_always_gets_the_access_that_the_model_states() {
     if !is_root() {
         return;
     }

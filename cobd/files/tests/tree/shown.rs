@@ -22,7 +22,7 @@ impl Bench {
 }
 
 #[test]
-fn a_version_shows_what_it_has_changed_and_nothing_else() {
+fn a_version_shows_only_its_own_changes() {
     let bench = Bench::new();
     bench.write("f1", "theirs\n");
     bench.apply(&bench.nine(4)).expect("applied");
@@ -100,7 +100,7 @@ fn an_applied_version_has_a_shared_file_as_it_was() {
 }
 
 #[test]
-fn what_is_pruned_before_a_version_hides_nothing_of_it() {
+fn a_version_shows_all_its_changes_after_earlier_ones_are_pruned() {
     let bench = Bench::new();
     bench.apply(&bench.nine(4)).expect("applied");
     bench.apply(&bench.nine(8)).expect("applied");
