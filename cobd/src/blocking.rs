@@ -62,7 +62,7 @@ mod tests {
     const ROOM: u64 = 64 << 20;
 
     #[test]
-    fn that_no_thread_can_be_made_is_an_answer() {
+    fn a_failure_to_create_a_thread_is_returned() {
         // The limit is for a whole process.
         let child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "blocking::tests::child", "--nocapture"])

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_the_same_from_facts_and_from_texts_of_older_daemons() {
+    fn facts_and_texts_of_older_daemons_give_the_same_history() {
         let host = HostName::new("n1").expect("a name");
         let eight = GenerationNumber(8);
         let (cob, other) = (CobId::new("n1/db").expect("an id"), CobId::new("n2/app").expect("an id"));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_journals_without_names_are_read() {
+    fn records_without_the_name_of_an_author_are_read() {
         /// A record of a version without names.
         #[derive(Serialize)]
         struct Nameless {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_key_is_shown_once_all_generations_at_hand_name_it() {
+    fn a_new_key_is_used_when_all_known_generations_name_it() {
         let (old, new) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
         let keys = Keys(vec![new.clone(), old.clone()]);
         let (before, both, after) = (manifest(&[&old], &[]), manifest(&[&old, &new], &[]), manifest(&[&new], &[&old]));

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_comes_too_slowly_or_too_long_ends() {
+    async fn a_too_slow_or_too_long_answer_is_abandoned() {
         let at_once = Pace { answer: Duration::from_millis(50), least_rate: usize::MAX };
         assert!(read(64 << 20, at_once).await.contains("the answer came too slowly"));
         assert!(read(100, PACE).await.contains("longer than 100 bytes"));

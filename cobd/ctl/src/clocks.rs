@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_is_that_of_the_middle_of_the_question() {
+    fn a_clock_offset_is_measured_at_the_middle_of_a_question() {
         assert_eq!(offset_ms(5_000_000_000, 1_000_000_000, 3_000_000_000), Some(3000));
         assert_eq!(offset_ms(1_000_000_000, 1_000_000_000, 3_000_000_000), Some(-1000));
         assert_eq!(offset_ms(0, 1, 3), None);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_differs_is_named() {
+    fn a_differing_clock_is_named() {
         let with = |name, ms| HostStatus { clock_offset_ms: Some(ms), ..host(name, 7, Vec::new()) };
         let told = |all: Vec<HostStatus>| -> Vec<String> {
             differing(&cluster(all)).into_iter().map(|(host, said)| format!("{host}: {said}")).collect()

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_options_of_the_user_go_first_and_the_destination_comes_behind_all() {
+    fn the_options_of_the_user_come_first_and_the_destination_last() {
         let ssh = Ssh {
             program: "ssh".into(),
             config: Some("/c".into()),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_whole_or_not_at_all() {
+    fn an_incomplete_answer_does_not_count() {
         let judge = |code, out: &str, err: &str| judge(&at("web1"), Some(code), "exit status", out, err);
         let whole = "Welcome!\ncob:arch=x86_64\nnoise\ncob:end\n";
         assert_eq!(judge(0, whole, ""), Ok(vec!["arch=x86_64".to_owned()]));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_never_stops_talking_takes_no_room() {
+    async fn endless_output_of_a_host_is_bounded() {
         let flood = tokio::io::repeat(b'x').take(10 << 20);
         assert_eq!(bounded(Some(flood), 1000).await.len(), 1000);
     }

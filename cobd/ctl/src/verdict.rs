@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_knows_how_many_there_must_be() {
+    fn the_number_of_change_objects_is_compared_with_the_manifest() {
         let expected = Expected {
             generation: Some(GenerationNumber(7)),
             cobs: [(HostName::new("n1").expect("a name"), 2)].into(),

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_set_back_gives_no_time() {
+    fn a_time_in_the_future_is_shown_as_zero() {
         assert_eq!((ago(9, 5).as_str(), ago(5, 9).as_str()), ("0 ms", "0 ms"));
     }
 
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hosts_text_can_not_move_the_cursor() {
+    fn text_of_a_host_cannot_move_the_cursor() {
         assert_eq!(clean("a\u{1b}[2Jb\nc\u{202e}\n"), "a\\u{1b}[2Jb c\\u{202e}");
         assert_eq!(clean(&"x".repeat(1000)).chars().count(), LINE + 1);
         assert_eq!(clean_lines("a\tb\n\u{7}\r"), "a\tb\n\\u{7}\\u{d}");

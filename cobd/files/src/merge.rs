@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_shown_as_programs_read_it_and_bounded() {
+    fn a_difference_has_the_usual_format_and_a_limited_length() {
         let text = diff(Some(b"a\nb\n"), Some(b"a\nc\n"), "/etc/x", 1000);
         assert_eq!(text, "--- a/etc/x\n+++ b/etc/x\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n");
         assert!(diff(None, Some(b"a\n"), "/etc/x", 1000).starts_with("--- /dev/null\n+++ b/etc/x\n"));

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_nowhere_else() {
+    fn a_path_that_could_lead_elsewhere_is_refused() {
         for good in ["/etc/motd", "/a", "/a/.git/config", "/a/...", "/ü/x y"] {
             assert_eq!(TreePath::new(good).expect(good).to_string(), good);
         }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_above_are_told_from_outside_in() {
+    fn the_parent_folders_are_listed_from_the_root() {
         let path = TreePath::new("/a/b/c").expect("a path");
         let above: Vec<_> = path.ancestors().map(|p| p.to_string()).collect();
         assert_eq!(above, ["/a", "/a/b"]);

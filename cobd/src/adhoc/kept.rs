@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_by_number_and_by_room() {
+    fn the_oldest_kept_runs_are_pruned_by_number_and_size() {
         let folder = tempfile::tempdir().expect("a folder");
         let kept = RunFolder::new(folder.path().join("kept")).expect("made");
         let there = || (1..=5).filter(|n| kept.has(RunId::of(*n))).collect::<Vec<_>>();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_begin_as_have_ended_in_the_order_in_which_they_came() {
+    fn waiting_checks_start_in_order_as_others_end() {
         let mut checks = Checks::default();
         let cob = |n: u64| CobId::new(&format!("h/c{n}")).expect("an id");
         let number = |counter| Number { start: 1, counter };

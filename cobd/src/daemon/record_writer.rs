@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_the_end_of_a_turn_stand_in_the_journal_in_their_order() {
+    fn the_parts_of_a_turn_are_in_the_journal_in_order() {
         let mut book = book(MemoryJournal::open(MemoryDisk::default()).expect("opens").0);
         book.take_part(&[record(1), record(2)], Time(0));
         book.take_part(&[record(3)], Time(0));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_can_t_be_written_fails_its_turn() {
+    fn a_part_that_cannot_be_written_fails_its_turn() {
         let disk = MemoryDisk::default();
         let mut book = book(MemoryJournal::open(disk.clone()).expect("opens").0);
         book.end_turn(&[record(1)], Time(0)).expect("taken");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_snapshot_leaves_the_journal_in_use_and_is_tried_again_when_it_has_doubled() {
+    fn a_too_long_snapshot_is_tried_again_when_the_journal_has_doubled() {
         let long = SEGMENT + 1;
         let mut book = book(Full(MemoryJournal::open(MemoryDisk::default()).expect("opens").0, long));
         book.end_turn(&[record(7)], Time(0)).expect("taken");

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_is_late_was_missed() {
+    fn a_late_scheduled_switch_is_missed() {
         let mut plan = plan(None, Some("0 2 * * 6"));
         assert_eq!(plan.look(&host(), SATURDAY - 1), (Due::default(), Some(1)));
         assert_eq!(plan.look(&host(), SATURDAY).0.switch, Some(Punctual::OnTime));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_waits_for_its_first_generation_is_up_and_gives_signs_of_life() {
+    fn a_daemon_without_a_generation_is_up_and_sends_signs_of_life() {
         let manager = ServiceManager::new(true, Some(Duration::from_secs(30)), hear);
         manager.waits("waits\nMAINPID=1", true);
         manager.waits("waits", false);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_life_come_in_time_and_changes_no_more_than_once_a_second() {
+    fn signs_of_life_are_in_time_and_changes_at_most_once_a_second() {
         let mut manager = ServiceManager::new(true, Some(Duration::from_secs(30)), hear);
         manager.up();
         manager.alive(seconds(0), true, || "a".to_owned());

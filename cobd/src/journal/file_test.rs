@@ -364,7 +364,7 @@ fn a_rotation_that_fails_leaves_the_journal_in_use() {
 }
 
 #[test]
-fn too_long_a_record_is_refused() {
+fn a_too_long_record_is_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let mut journal = open(folder.path()).journal;
     let payload = vec![0; MAX_PAYLOAD + 1];
@@ -435,7 +435,7 @@ proptest! {
 }
 
 #[test]
-fn a_newest_segment_that_is_gone_is_missed() {
+fn a_lost_newest_segment_is_detected() {
     let folder = tempfile::tempdir().expect("folder");
     let mut journal = open(folder.path()).journal;
     write(&mut journal, &["one", "two"]);
@@ -460,7 +460,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
 }
 
 #[test]
-fn a_journal_without_a_record_is_a_loss_only_where_the_host_was_in_use() {
+fn an_empty_journal_is_a_loss_only_on_a_host_that_was_in_use() {
     let state = tempfile::tempdir().expect("folder");
     let (folder, trace) = (state.path().join("journal"), state.path().join("boot-id"));
     let used = || FileJournal::hold(&folder).expect("free").open(KEEP, Some(&trace));

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_damage_before_the_last_commit_and_a_tail_in_it() {
+    fn a_flipped_bit_is_damage_except_in_the_last_commit() {
         let (bytes, ends) = sample();
         for at in 0..bytes.len() {
             for bit in 0..8 {

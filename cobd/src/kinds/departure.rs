@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_operator_need_not_wait_and_a_return_ends_it() {
+    async fn an_operator_can_retry_a_departure_and_a_return_ends_it() {
         let answers = Answers::new(Mutex::new(vec![Ok(()), Err("in use"), Err("in use")]));
         let mut departure = begin(&answers, Duration::from_secs(3600));
         for failures in 1..3 {

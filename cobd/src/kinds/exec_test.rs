@@ -56,7 +56,7 @@ async fn the_exec_kind_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn without_conditions_it_runs_once_and_again_when_it_changes() {
+async fn a_command_without_conditions_runs_once_and_after_each_change() {
     let host = tempfile::tempdir().expect("a folder");
     let mut bench = Bench::new();
     let one = context(&mut bench, &json!({"command": append(host.path(), "a")}));
@@ -81,7 +81,7 @@ async fn without_conditions_it_runs_once_and_again_when_it_changes() {
 }
 
 #[tokio::test]
-async fn conditions_say_whether_there_is_work() {
+async fn conditions_decide_whether_the_command_runs() {
     let host = tempfile::tempdir().expect("a folder");
     let mark = host.path().join("mark");
     let test = format!("test -e {}", mark.display());
@@ -196,7 +196,7 @@ async fn commands_have_their_user_folder_and_variables() {
 }
 
 #[tokio::test]
-async fn undo_and_the_command_know_the_earlier_value() {
+async fn the_command_and_its_undo_receive_the_earlier_value() {
     let host = tempfile::tempdir().expect("a folder");
     let file = host.path().join("value");
     let (file_text, log) = (file.display(), append(host.path(), "s"));

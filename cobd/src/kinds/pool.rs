@@ -338,7 +338,7 @@ mod tests {
 
     /// Jobs that come about when the awake thread gives up.
     #[test]
-    fn a_job_is_done_whenever_it_comes() {
+    fn a_job_runs_at_once_also_when_the_last_thread_goes_idle() {
         let pool = Pool::default();
         for n in 0..2000_u32 {
             let given = Instant::now();

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_that_met_itself_is_noticed() {
+    async fn a_connection_to_itself_is_detected() {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.1:0".parse().expect("address")).expect("binds");
         let own = socket.local_addr().expect("bound");

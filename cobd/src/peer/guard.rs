@@ -379,7 +379,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_bytes_are_split_never_matters(
+        fn the_split_of_bytes_does_not_change_the_verdict(
             bytes in conversation(),
             splits in vec(1usize..70, 1..10),
         ) {

@@ -252,7 +252,7 @@ async fn a_silent_or_closing_host_breaks_no_rule() {
 }
 
 #[tokio::test]
-async fn an_earlier_life_can_not_take_the_place_of_a_link() {
+async fn an_earlier_incarnation_cannot_replace_a_link() {
     let mut stage = Stage::set().await;
     let mut raw = Raw::connect(&stage.b).await;
     raw.write(&said(LinkHello { session: life(66, 5), ..hello() })).await;
@@ -294,7 +294,7 @@ async fn a_flood_on_one_link_does_not_stop_another() {
 }
 
 #[tokio::test]
-async fn silent_connections_do_not_keep_hosts_out() {
+async fn silent_connections_do_not_block_hosts() {
     let pending = PendingLimits { waiting: 8, slots: 4, ..PendingLimits::default() };
     let limits = Limits { pending, ..quick() };
     let mut b = TestHost::start_with("b", life(2, 1), limits, 64).await;

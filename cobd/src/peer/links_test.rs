@@ -105,7 +105,7 @@ async fn a_restarted_host_gets_no_message_for_its_earlier_incarnation() {
 }
 
 #[tokio::test]
-async fn a_newer_link_takes_the_place_of_the_older() {
+async fn a_newer_link_replaces_the_older_link() {
     let (mut a, mut b) = two().await;
     // A second daemon of host a, as after a crash that the system has not noticed yet.
     let mut newer = TestHost::start("a", life(1, 2)).await;
@@ -249,7 +249,7 @@ async fn a_shutdown_names_the_hosts_that_did_not_acknowledge() {
 }
 
 #[tokio::test]
-async fn both_may_shut_down_at_once() {
+async fn both_hosts_may_shut_down_at_once() {
     let (mut a, mut b) = two().await;
     for number in 0..500 {
         a.send("b", &number.to_string());
@@ -377,7 +377,7 @@ async fn a_link_survives_a_new_address_and_the_next_link_uses_it() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_there_is_named_once_and_dialled_on() {
+async fn an_unreachable_host_is_named_once_and_dialled_again() {
     let lines = Lines::capture();
     let mut a = TestHost::start("a", life(1, 1)).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");

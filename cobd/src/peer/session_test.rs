@@ -67,7 +67,7 @@ fn the_window_holds_back_by_messages_and_by_bytes() {
 }
 
 #[test]
-fn a_batch_larger_than_the_window_goes_alone() {
+fn a_batch_larger_than_the_window_is_sent_alone() {
     let (mut a, _) = pair();
     assert!(a.push(batch(150)));
     assert!(a.push(batch(1)));
@@ -159,7 +159,7 @@ fn a_restarted_peer_gets_no_batch_for_its_earlier_incarnation() {
 }
 
 #[test]
-fn an_earlier_life_is_refused() {
+fn an_earlier_incarnation_is_refused() {
     let mut b = Session::new(life(2, 1), &limits());
     let late = Session::new(life(1, 4), &limits()).hello(&host("a"), &host("b"));
     let mut a = Session::new(life(1, 5), &limits());

@@ -137,7 +137,7 @@ async fn a_key_in_no_generation_is_refused_and_named() {
 
 /// A removed host whose daemon still runs, or a host with a newer generation, calls repeatedly.
 #[tokio::test]
-async fn a_host_of_another_generation_is_turned_away_and_is_no_stranger() {
+async fn a_host_of_another_generation_is_refused_but_is_no_stranger() {
     for young in [false, true] {
         let mut stage = Stage::set().await;
         let mut roster = Roster { young, protection: shows(2), ..Roster::default() };
@@ -332,7 +332,7 @@ async fn a_frame_of_64_tib_is_refused_before_and_after_authentication() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_is_cut_at_once_and_stays_out() {
+async fn a_revoked_key_is_cut_at_once_and_stays_refused() {
     let mut stage = Stage::set().await;
     let (a, b) = (stage.a.address(), stage.b.address());
     stage.goes_on().await;
@@ -405,7 +405,7 @@ async fn a_key_rolls_over_while_batches_flow() {
 }
 
 #[tokio::test]
-async fn a_dialler_believes_only_the_key_of_the_host_that_it_dials() {
+async fn a_dialler_accepts_only_the_key_of_the_dialled_host() {
     let mut a = TestHost::secure("a", life(1, 1), 1).await;
     let mut c = TestHost::secure("c", life(3, 1), 3).await;
     // The host at the address of b is c, which has a valid key of its own.
@@ -459,7 +459,7 @@ async fn http_is_handed_over_with_the_key_that_was_shown() {
 }
 
 #[tokio::test]
-async fn half_handshakes_do_not_keep_hosts_out() {
+async fn half_handshakes_do_not_block_hosts() {
     let pending =
         PendingLimits { slots: 4, slots_per_source: 4, grace: Duration::from_millis(50), ..PendingLimits::default() };
     let limits = Limits { pending, setup_time: Duration::from_secs(20), ..quick() };

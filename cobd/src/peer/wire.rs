@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_with_its_reason() {
+    async fn a_refusal_gives_its_reason() {
         let (mut wire, mut far, _folder) = open(1000).await;
         far.write_all(b"\x02\0\0\0\0\0\0\x03\xe9").await.expect("writes");
         let end = within("the end", wire.next_if(false)).await.expect_err("the end");

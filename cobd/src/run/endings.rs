@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_by_their_names() {
+    fn signals_and_exit_statuses_are_shown_with_their_names() {
         let signals = [(1, "signal 1 (SIGHUP)"), (9, "signal 9 (SIGKILL)"), (11, "signal 11 (SIGSEGV)")];
         let more = [(15, "signal 15 (SIGTERM)"), (31, "signal 31 (SIGSYS)"), (34, "signal 34"), (0, "signal 0")];
         for (number, words) in signals.into_iter().chain(more).chain([(-1, "signal -1"), (32, "signal 32")]) {

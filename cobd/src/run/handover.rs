@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_under_way_is_held() {
+    fn a_job_under_way_keeps_its_lock() {
         let folder = tempfile::tempdir().expect("folder");
         let folder = folder.path();
         let (daemon, runner) = ends().expect("made");

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_keeps_head_and_tail_and_little_room() {
+    fn a_flood_keeps_its_head_and_tail_in_little_space() {
         let folder = tempfile::tempdir().expect("folder");
         let mut output = OutputFile::open(folder.path(), OUTPUT).expect("opened");
         let mut writer = output.handle().expect("handle");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_without_holes_keeps_the_head_and_goes_on() {
+    fn a_file_system_without_holes_keeps_the_head_and_continues() {
         let folder = tempfile::tempdir().expect("folder");
         let mut output = OutputFile::open(folder.path(), OUTPUT).expect("opened");
         let mut writer = output.handle().expect("handle");

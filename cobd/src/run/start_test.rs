@@ -140,7 +140,7 @@ async fn an_action_that_cannot_start_gives_its_reason() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told() {
+async fn a_signal_is_reported() {
     let bench = Bench::new();
     let result = bench.run(bench.shell("echo before; kill -SEGV $$")).await;
     assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Signal(11), "before"));
@@ -187,7 +187,7 @@ async fn a_job_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_background_child_keeps_neither_lock_nor_result() {
+async fn a_background_child_holds_back_neither_lock_nor_result() {
     let bench = Bench::new();
     let begun = Instant::now();
     let result = bench.run(bench.shell("sleep 600 & echo $! > pid; exit 0")).await;
@@ -231,7 +231,7 @@ async fn closed_output_and_bad_exports_do_no_harm() {
 }
 
 #[tokio::test]
-async fn large_imports_are_in_the_file_alone() {
+async fn large_imports_are_only_in_the_file() {
     let bench = Bench::new();
     let mut spec = bench.shell("[ -z \"$COB_IMPORTS\" ] && wc -c < $COB_IMPORTS_FILE");
     spec.imports = format!("\"{}\"", "x".repeat(300_000));
@@ -240,7 +240,7 @@ async fn large_imports_are_in_the_file_alone() {
 }
 
 #[tokio::test]
-async fn a_killed_runner_takes_its_action_with_it_but_not_strangers() {
+async fn a_killed_runner_ends_its_action_and_no_other_process() {
     let bench = Bench::new();
     // A process in its own session, like a service, does not belong to the action any more.
     let spec = bench.shell(
@@ -263,7 +263,7 @@ async fn a_killed_runner_takes_its_action_with_it_but_not_strangers() {
 
 /// As with `sudo` and `su -`.
 #[tokio::test]
-async fn an_action_that_clears_its_environment_goes_with_its_killed_runner_all_the_same() {
+async fn an_action_without_its_environment_ends_with_its_killed_runner() {
     let bench = Bench::new();
     let pid = bench.path("pid");
     let spec = bench.shell(&format!("exec env -i /bin/sh -c 'echo $$ > {}; exec sleep 600'", pid.display()));
@@ -428,7 +428,7 @@ async fn an_adopted_job_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_job_begins_once() {
+async fn a_job_starts_only_once() {
     let bench = Bench::new();
     let spec = bench.shell("echo x >> ran");
     let started = bench.runner.start(&spec).expect("started");

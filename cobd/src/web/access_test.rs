@@ -394,7 +394,7 @@ async fn an_open_connection_is_cut_when_its_caller_loses_access() {
 }
 
 #[tokio::test]
-async fn an_order_whose_author_lost_the_role_while_it_came_in_is_not_given() {
+async fn an_order_is_refused_when_its_author_loses_the_role_meanwhile() {
     let mut fake = secured();
     let me = HostName::new("n1").expect("a name");
     let head = "POST /v1/pause HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_description_is_the_tables() {
+    fn the_committed_description_matches_the_route_table() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, text()).expect("written");

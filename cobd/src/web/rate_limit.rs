@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_counted_and_told_now_and_then() {
+    fn refusals_are_counted_and_reported_at_intervals() {
         let (tries, start) = (RateLimit::default(), Instant::now());
         let told: Vec<_> = (0..25).filter_map(|s| tries.refused(start + Duration::from_secs(s))).collect();
         assert_eq!((told, tries.count()), (vec![0, 9, 9], 25));

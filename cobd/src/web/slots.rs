@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_newcomer_takes_the_place_of_the_oldest_of_the_largest_crowd() {
+    async fn a_new_connection_replaces_the_oldest_of_the_largest_source() {
         let places = ConnectionPlaces::default();
         let honest: Vec<_> = (0..4).map(|n| places.unknown(ip(n)).expect("a place")).collect();
         let crowd: Vec<_> = (4..UNKNOWN).map(|_| places.unknown(ip(66)).expect("a place")).collect();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_from_many_addresses_does_not_pick_out_a_source_with_two() {
+    async fn a_flood_from_many_addresses_does_not_replace_a_source_with_two() {
         let places = ConnectionPlaces::default();
         let flood = |n: usize| {
             IpAddr::from([198, 51, 100 + u8::try_from(n / 250).expect("few"), u8::try_from(n % 250).expect("few")])

@@ -478,7 +478,7 @@ async fn hear(stream: &mut UnixStream, what: &str) {
 }
 
 #[tokio::test]
-async fn watchers_hear_at_once_and_at_each_change() {
+async fn watchers_receive_the_status_at_once_and_at_each_change() {
     let served = Served::new().await;
     let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
     stream.write_all(b"GET /v1/events?status=all HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
@@ -519,7 +519,7 @@ async fn a_stopping_daemon_answers_that_it_is_stopping() {
 }
 
 #[tokio::test]
-async fn the_socket_is_private_and_taken_over_only_from_the_dead() {
+async fn the_socket_is_private_and_only_a_stale_socket_is_replaced() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("cobd.sock");
@@ -556,7 +556,7 @@ async fn an_order_meant_for_another_host_is_refused() {
 }
 
 #[test]
-fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
+fn the_log_shows_orders_in_the_words_of_the_command_line() {
     use cob_types::switch::OnFailure;
 
     let generation = GenerationNumber(7);
@@ -595,7 +595,7 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
 
 /// An order is recorded before it starts, so an impossible order is refused by a question first.
 #[tokio::test]
-async fn an_order_about_files_that_are_not_there_is_no_order() {
+async fn an_impossible_order_about_files_is_refused() {
     use crate::kinds::FilesQuery;
     use cob_types::api::FilesAnswer;
 

@@ -77,7 +77,7 @@ fn a_fence_without_confirmation_is_refused() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_failure() {
+fn a_closed_output_is_no_failure_of_completions() {
     let mut ran = Command::new(env!("CARGO_BIN_EXE_cobctl"))
         .args(["completions", "zsh"])
         .stdout(Stdio::piped())
@@ -178,7 +178,7 @@ fn an_interrupted_demo_leaves_no_processes_or_files() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made() {
+fn completions_and_manual_pages_are_generated() {
     for shell in ["bash", "zsh", "fish"] {
         let made = text(&cobctl(&["completions", shell]).stdout);
         assert!(made.contains("cobctl") && made.contains("explain"), "{shell}");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn old_times_fade() {
+    fn recent_durations_replace_old_durations() {
         let mut r = Recorded::default();
         for ms in [9000; 20].into_iter().chain([10; 9]) {
             action(&mut r, "n1/db/instance", "initialized", "started", ms, Some(true));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_stands_in_a_query_as_it_is() {
+    fn a_path_is_unchanged_in_a_query() {
         assert_eq!(escaped("/etc/a b&c=ü%"), "/etc/a%20b%26c%3D%C3%BC%25");
     }
 }

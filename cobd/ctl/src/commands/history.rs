@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_goes_back_is_refused() {
+    fn a_history_with_decreasing_positions_is_refused() {
         let mut reading = Reading { next: 5, told: 1, ..reading() };
         let mut fails = |page: Vec<HistoryEntry>| advance(&mut reading, page, 3).expect_err("refused").to_string();
         assert!(fails(seqs(&[4])).contains("entry 4 was sent, but 5"), "before the requested entry");

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_have_a_number_of_their_own_behind_the_version() {
+    fn a_package_has_its_own_number_behind_the_version() {
         for (package, fits) in [("0.2.0-1", true), ("1:0.2.0-1", true), ("0.2.0", true), ("0.2.01-1", false)] {
             assert_eq!(is_of(package, "0.2.0"), fits, "{package}");
         }

@@ -210,7 +210,7 @@ fn a_token_shows_its_grant_time_and_a_gate_shows_its_remedy() {
 }
 
 #[test]
-fn a_gate_that_waits_tells_its_remedy() {
+fn a_waiting_gate_shows_its_remedy() {
     let gate = CobStatus { kind: "http-check".to_owned(), ..moving("n1/gate", "down", "up") };
     let hint = explain(&id("n1/gate"), &see(&hosts(vec![gate]))).first.hint;
     assert!(hint.contains("give n1/gate that dependency"), "{hint}");
@@ -218,7 +218,7 @@ fn a_gate_that_waits_tells_its_remedy() {
 }
 
 #[test]
-fn a_failed_change_object_on_a_host_that_is_held_needs_a_resume_too() {
+fn a_failed_change_object_on_a_held_host_needs_a_resume_too() {
     let mut all = hosts(vec![failed("n1/app", "down", "up")]);
     all[0].held = Some(cob_types::GenerationNumber(7));
     let hint = explain(&id("n1/app"), &see(&all)).first.hint;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_runs_says_whether_it_is_settled() {
+    fn a_running_daemon_reports_whether_it_has_settled() {
         let settled =
             |active: &str, status: &str| read(&format!("ActiveState={active}\nStatusText={status}")).is_settled();
         assert!(settled("active", "generation 7, converged, 2 of 2 peers linked"));

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_has_enrolled_is_taken_over_only_when_told() {
+    fn an_enrolled_name_is_taken_over_only_with_the_option() {
         let deb = package("0.1.0-1");
         let installed = Facts { package: Some(("0.1.0-1".to_owned(), true)), ..empty() };
         let error = next(&installed, &deb, &[7], false).expect_err("another machine");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_alone_has_its_unit_too() {
+    fn a_program_without_a_package_gets_its_unit_too() {
         let unit = cob_types::canonical::blob_hash(super::super::artefact::unit().as_bytes()).to_string();
         let mut facts = Facts { package: None, alone: Some("a".to_owned()), ..done() };
         facts.active = "inactive".to_owned();

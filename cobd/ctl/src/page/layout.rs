@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_ends() {
+    fn the_layout_of_a_circle_ends() {
         let ranks = ranks(3, &[(0, 1), (1, 2), (2, 0)]);
         assert_eq!(ranks, [2, 1, 0]);
     }

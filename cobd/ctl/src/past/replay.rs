@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_switches_to_it_counts() {
+    fn a_replay_shows_the_last_of_several_switches_to_a_generation() {
         let mut all = life();
         all.push(told("n1", 19, 9100, "go", "", "to generation 8"));
         all.push(told("n1", 20, 9101, "start", "n1/db", ""));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_count_together_and_a_return_is_an_interruption() {
+    fn attempts_are_summed_and_a_stop_with_a_restart_is_an_interruption() {
         let mut steps = vec![
             step(1, "start", "n1/web", ("up", "down"), None),
             step(3, "end", "n1/web", ("up", "down"), Some(true)),

@@ -49,7 +49,7 @@ async fn beside_a_good_one(address: &str, error: &str) {
 }
 
 #[tokio::test]
-async fn garbage_is_no_answer() {
+async fn garbage_is_not_accepted_as_an_answer() {
     let (address, _tasks) = saying(b"\xff\x00\x01garbage\r\n\r\n").await;
     beside_a_good_one(&address, "closed the connection or is not a daemon").await;
     let (address, _tasks) = saying(b"").await;
@@ -59,7 +59,7 @@ async fn garbage_is_no_answer() {
 }
 
 #[tokio::test]
-async fn another_programs_answer_is_not_understood() {
+async fn an_answer_of_another_program_is_invalid() {
     let (address, _tasks) = saying(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
     beside_a_good_one(&address, "is not valid").await;
     let (address, _tasks) = saying(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\noops").await;
@@ -70,7 +70,7 @@ async fn another_programs_answer_is_not_understood() {
 }
 
 #[tokio::test]
-async fn silence_ends_with_the_time() {
+async fn a_silent_daemon_is_abandoned_after_the_timeout() {
     let (address, _tasks) = server(|stream| async move {
         let _stream = heard(stream).await;
         std::future::pending().await
@@ -94,7 +94,7 @@ async fn an_answer_without_end_is_cut() {
 }
 
 #[tokio::test]
-async fn a_long_honest_answer_is_read() {
+async fn a_long_valid_answer_is_read() {
     let cobs = (0..20_000).map(|n| settled(&format!("n1/service{n}/server"))).collect();
     let good = Daemon::tcp("n1", 7, cobs).await;
     let ran = cobctl(&["--timeout", "20s", "--host", &good.address, "status"]).await;
@@ -114,7 +114,7 @@ async fn deep_and_wide_json_is_refused() {
 }
 
 #[tokio::test]
-async fn a_hosts_words_do_not_reach_the_terminal_as_they_are() {
+async fn text_of_a_host_is_escaped_for_the_terminal() {
     let (address, _tasks) =
         saying(b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"\\u001b[2Jno\",\"hint\":\"\\u001b]0;x\\u0007\"}").await;
     let ran = cobctl(&["--host", &format!("n1={address}"), "retry", "n1/db"]).await;

@@ -58,7 +58,7 @@ const SWITCH: order::Switch = order::Switch {
 const TAKEN: [Command; 2] = [PREPARE, Command::Switch(SWITCH)];
 
 #[tokio::test]
-async fn a_switch_prepares_everywhere_goes_and_waits() {
+async fn a_switch_prepares_all_hosts_starts_and_waits() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -149,7 +149,7 @@ async fn the_outcome_of_a_switch_is_stored_in_the_depot() {
 }
 
 #[tokio::test]
-async fn without_a_wait_a_switch_ends_with_the_go() {
+async fn a_switch_without_a_wait_ends_when_it_has_started() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two(folder.path()).await;
     n1.look().prompt = false;
@@ -176,7 +176,7 @@ async fn a_host_that_refuses_stops_the_switch_before_its_start() {
 }
 
 #[tokio::test]
-async fn a_generation_that_a_hosts_depot_lacks_is_waited_for() {
+async fn a_switch_waits_for_a_generation_missing_in_the_depot_of_a_host() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;
@@ -380,7 +380,7 @@ async fn a_timeout_reports_the_missing_hosts_and_change_objects() {
 }
 
 #[tokio::test]
-async fn a_newer_switch_by_another_ends_the_wait() {
+async fn a_newer_switch_of_another_operator_ends_the_wait() {
     let folder = tempfile::tempdir().expect("a folder");
     let (n1, n2) = two(folder.path()).await;
     n2.look().prompt = false;
@@ -413,7 +413,7 @@ async fn departing_hosts_receive_the_order_to_switch() {
 }
 
 #[tokio::test]
-async fn without_a_depot_a_switch_is_for_the_hosts_named() {
+async fn a_switch_without_a_depot_is_only_for_the_named_hosts() {
     let n1 = Daemon::tcp("n1", 6, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "switch", "7", "--wait"]).await;
     let go = Command::Switch(order::Switch { alone: true, ..SWITCH });

@@ -76,7 +76,7 @@ async fn a_past_moment_is_shown_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_host_whose_clock_is_ahead_is_asked_about_its_own_times() {
+async fn a_host_with_a_clock_ahead_is_asked_by_its_own_clock() {
     let n1 = Daemon::tcp("n1", 7, vec![]).await;
     // The 1st of January 2099.
     let ahead = 4_070_908_800_000_000_000;

@@ -93,7 +93,7 @@ async fn a_damaged_depot_is_not_reported_as_bad_usage() {
 }
 
 #[tokio::test]
-async fn a_daemon_under_a_false_name_is_not_believed() {
+async fn a_daemon_under_a_false_name_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let n2 = Daemon::tcp("n2", 7, vec![]).await;
     publish(folder.path(), 7, &[("n1", &n2.address, 0), ("n2", &n2.address, 0)]);
@@ -295,7 +295,7 @@ async fn errors_are_json_when_answers_are_json() {
 }
 
 #[tokio::test]
-async fn a_followed_history_goes_on() {
+async fn a_followed_history_continues() {
     let n1 = Daemon::tcp("n1", 7, vec![]).await;
     n1.look().history = vec![entry("n1", 1, 1)];
     let seen = async |written: cobctl::screen::Written| {
@@ -308,7 +308,7 @@ async fn a_followed_history_goes_on() {
 }
 
 #[tokio::test]
-async fn watching_on_a_pipe_tells_each_change_until_converged() {
+async fn a_watch_on_a_pipe_prints_each_change_until_convergence() {
     let n1 = Daemon::tcp("n1", 7, vec![waiting("n1/db", vec![lock("n2/ip")])]).await;
     let n2 = Daemon::tcp("n2", 7, vec![settled("n2/ip")]).await;
     let hosts = ["--host", &n1.address, "--host", &n2.address, "watch", "--until-converged"];
@@ -330,7 +330,7 @@ async fn watching_on_a_pipe_tells_each_change_until_converged() {
 }
 
 #[tokio::test]
-async fn output_is_given_as_it_is() {
+async fn output_is_printed_unchanged() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
     assert!(ran.code == 1 && ran.err.contains("no output of n1/db is kept"), "{ran:?}");

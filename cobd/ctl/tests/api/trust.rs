@@ -95,7 +95,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test]
-async fn an_operator_asks_and_orders_by_key_as_far_as_the_role_goes() {
+async fn an_operator_with_a_key_may_do_what_the_role_allows() {
     let place = Place::new(1, anybody()).await;
     let ran = place.run(4, &["status"]).await;
     assert!(ran.code == 0 && ran.out.contains("generation 7"), "{ran:?}");
@@ -191,7 +191,7 @@ async fn the_doctor_explains_the_possible_causes_of_another_key() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_ends_the_handshake_over_our_key_is_understood() {
+async fn a_handshake_refused_for_the_operators_key_is_explained() {
     let place = Place::new(1, Arc::new(|key: &PublicKey| *key == secret(4).public())).await;
     assert_eq!(place.run(4, &["status"]).await.code, 0);
     let ran = place.run(5, &["pause"]).await;
@@ -231,7 +231,7 @@ async fn an_address_is_used_only_if_its_daemon_can_prove_its_identity() {
 }
 
 #[tokio::test]
-async fn only_generations_that_trusted_publishers_signed_are_believed() {
+async fn only_generations_signed_by_trusted_publishers_are_accepted() {
     let place = Place::new(1, anybody()).await;
     let (ann, bob) = (secret(11).public().to_string(), secret(12).public().to_string());
     let trusting = ["--trust", &ann, "--trust", &bob, "--threshold", "2"];
@@ -258,7 +258,7 @@ async fn only_generations_that_trusted_publishers_signed_are_believed() {
 }
 
 #[tokio::test]
-async fn the_public_key_is_printed_and_made_only_when_asked() {
+async fn the_public_key_is_printed_and_created_only_on_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/operator.key");
     let file = text(&path);

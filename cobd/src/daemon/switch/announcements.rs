@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_comes_first_and_a_later_round_counts() {
+    fn the_newest_generation_comes_first_and_the_later_round_counts() {
         let mut tellers = Announcements::default();
         hear(&mut tellers, "n1", 5, 0);
         hear(&mut tellers, "n2", 6, 0);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_in_few_steps_with_few_messages() {
+    fn an_announcement_reaches_all_hosts_in_few_steps_and_messages() {
         for hosts in 1..200 {
             let fingers = (hosts as u32).ilog2() as usize + 1;
             let (steps, said) = told(hosts);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_told_at_other_times() {
+    fn hosts_send_the_remaining_announcements_at_different_times() {
         assert_eq!(tells_rest_after(0, 0), REST);
         let times: BTreeSet<u64> = (0..100).map(|own| tells_rest_after(own, 99).0).collect();
         assert_eq!(times.len(), 100);

@@ -250,7 +250,7 @@ mod tests {
     const OPENS: u64 = 1_795_831_200;
 
     #[test]
-    fn the_wall_clock_at_the_start_decides_wherever_it_was_before() {
+    fn a_window_is_judged_by_the_wall_clock_at_the_start() {
         let window = Window::parse("Sat 02:00-04:00", Offset::default()).expect("a window");
         let host = HostName::new("web1").expect("a name");
         let windows = SharedWindows(vec![HostWindows { windows: vec![window], hosts: vec![host], more: 0 }]);

@@ -163,7 +163,7 @@ fn the_index_continues_where_it_ended_and_takes_a_record_once() {
 }
 
 #[test]
-fn many_records_go_in_together_and_each_counts_once() {
+fn many_records_are_added_together_and_each_counts_once() {
     let folder = tempfile::tempdir().expect("folder");
     let many = 3 * TOGETHER as u64 + 7;
     let mut index = Index::open(&folder.path().join("index")).expect("opens");
@@ -254,7 +254,7 @@ fn a_folder_in_the_place_of_the_note_is_damage() {
 }
 
 #[test]
-fn a_store_that_is_let_go_late_is_waited_for() {
+fn the_index_waits_for_a_store_that_is_released_late() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     let index = filled(&path);

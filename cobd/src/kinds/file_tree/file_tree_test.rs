@@ -98,7 +98,7 @@ async fn a_kept_file_stays_when_a_change_object_of_the_same_name_departs() {
 }
 
 #[tokio::test]
-async fn a_patch_goes_with_its_tree() {
+async fn a_patch_is_removed_with_its_tree() {
     let mut bench = Bench::new();
     let path = bench.path("host/x.conf");
     let text = serde_json::json!({"on_drift": "adopt", "files": {path.to_str().expect("text"): {"content": "one\n"}}});
@@ -163,7 +163,7 @@ async fn a_lost_store_folder_is_reported_and_not_recreated() {
 }
 
 #[tokio::test]
-async fn a_secret_is_in_its_file_and_nowhere_else() {
+async fn a_secret_is_only_in_its_file() {
     let mut bench = Bench::new();
     let key = cob_trust::SecretKey::from_seed(&[7; 32]);
     bench.with_key(&key);

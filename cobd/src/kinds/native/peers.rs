@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_written_and_read_beside_a_folder() {
+    fn a_list_of_peers_is_written_and_read_beside_a_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let cob = |id: &str| CobId::new(id).expect("an id");
         let peers = Peers::of([(cob("h1/a/b"), "one".to_owned()), (cob("h1/c"), "two:i386".to_owned())].into_iter());

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_without_an_end_and_other_ends_stay() {
+    fn an_inserted_line_keeps_all_other_line_ends() {
         for text in ["", "a\n", "a", "a\r\nb\r\n", "a\r\nb"] {
             let mut with: Vec<String> = lines(text).into_iter().map(str::to_owned).collect();
             let at = with.len();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_up_down_or_not_known_yet() {
+    fn an_upgraded_daemon_is_judged_by_the_state_of_its_unit() {
         let look = |active: &str, restarts, has_job, is_installed| Look {
             active: active.to_owned(),
             restarts,

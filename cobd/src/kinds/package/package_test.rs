@@ -278,7 +278,7 @@ async fn a_failed_installation_gives_its_reason() {
 }
 
 #[tokio::test]
-async fn a_broken_database_of_others_is_left_for_a_person() {
+async fn a_package_database_broken_by_others_is_left_to_a_person() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let deb = world.repository().join("cobtest_1.0_all.deb");
@@ -294,7 +294,7 @@ async fn a_broken_database_of_others_is_left_for_a_person() {
 }
 
 #[tokio::test]
-async fn a_package_that_waits_for_triggers_is_in_order() {
+async fn a_package_with_pending_triggers_is_present() {
     let Some(world) = World::filled() else { return };
     world.add("other", "1", "");
     world.dpkg(&["--install", world.repository().join("other_1_all.deb").to_str().expect("text")]);
@@ -604,7 +604,7 @@ async fn a_dependency_that_others_only_suggest_is_removed() {
 }
 
 #[tokio::test]
-async fn a_name_that_apt_reads_as_a_pattern_is_that_of_its_package_alone() {
+async fn a_name_that_apt_could_read_as_a_pattern_means_only_its_package() {
     let Some(world) = World::new() else { return };
     for (name, version) in [("cobold", "1.0"), ("cob++", "1.0"), ("cob.end", "1.0+")] {
         world.add(name, version, "");

@@ -43,7 +43,7 @@ fn fill(world: &World, random: &mut Random) -> String {
 }
 
 #[tokio::test]
-async fn a_move_leaves_the_packages_of_others_as_they_are() {
+async fn a_transition_does_not_change_packages_of_others() {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (first, rounds): (u64, u64) = (number("COB_SEED", 1), number("COB_ROUNDS", 5));
     let (mut made, mut refused) = (0, 0);

@@ -78,7 +78,7 @@ async fn a_service_does_not_start_before_an_earlier_unit_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_unit_follows_a_service_with_a_keeper_and_the_other_way_round() {
+async fn a_unit_replaces_a_service_with_a_keeper_and_the_reverse() {
     let Some(systemd) = FakeSystemd::begin().await else { return };
     let mut bench = Bench::new();
     bench.kinds.use_systemd_at(&systemd.address());

@@ -246,7 +246,7 @@ async fn a_stop_reaches_all_processes_and_kills_those_that_ignore_it() {
 }
 
 #[tokio::test]
-async fn workers_end_with_their_master() {
+async fn worker_processes_end_with_their_main_process() {
     let mut bench = Bench::new();
     let keys = r#""start":"sleep 600 & echo $! > {}/worker; echo $$ > {}/pid; wait","settle":"20ms""#;
     let context = context(&bench, keys);
@@ -319,7 +319,7 @@ pub(super) const BY_FILE: &str = r#""start":"echo x >> {}/starts; touch {}/runs"
     "status":"test -e {}/dumb && . {}/dumb; test -e {}/runs""#;
 
 #[tokio::test]
-async fn a_status_that_does_not_answer_is_not_taken_for_a_service_that_stands() {
+async fn a_failing_status_command_does_not_count_as_a_stopped_service() {
     let mut bench = Bench::new();
     let mut hasty = service();
     hasty.transitions.iter_mut().for_each(|t| t.timeout_ms = 6_000);

@@ -76,7 +76,7 @@ async fn account_lines_changed_by_others_meanwhile_stay() {
 }
 
 #[tokio::test]
-async fn a_group_with_others_in_it_stays_and_a_user_with_processes_too() {
+async fn a_group_with_other_members_and_a_user_with_processes_stay() {
     let host = host(FILES);
     let group = host.path().join("etc/group");
     fs::write(&group, read(group.clone()).replace("bob:x:1001:\n", "bob:x:1001:bob,ada\n")).expect("written");

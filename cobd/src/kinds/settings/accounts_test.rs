@@ -31,7 +31,7 @@ fn lines(host: &tempfile::TempDir, file: &str, beginning: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_account_is_made_changed_and_taken_away() {
+async fn an_account_is_created_changed_and_removed() {
     let Some(host) = accounts() else { return };
     let mut bench = Bench::new();
     let keys = r#""name":"web","uid":1234,"home":"/srv/web","shell":"/bin/false","groups":["dev"]"#;
@@ -200,7 +200,7 @@ async fn a_group_of_others_stays_when_the_account_is_removed() {
 }
 
 #[tokio::test]
-async fn a_group_is_made_changed_and_taken_away() {
+async fn a_group_is_created_changed_and_removed() {
     let Some(host) = accounts() else { return };
     let mut bench = Bench::new();
     let context = bench.context(&setting("group"), &content(host.path(), r#""name":"ops","gid":777"#));

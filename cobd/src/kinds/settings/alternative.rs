@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn links_of_manual_pages_are_as_they_were_also_without_the_pages() {
+    async fn links_of_manual_pages_are_restored_also_without_the_pages() {
         let Some(host) = editors() else { return };
         let page = "usr/share/man/man1/editor.1.gz";
         let links = || {

@@ -84,7 +84,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_source_is_fetched_written_and_taken_away() {
+async fn a_source_is_fetched_written_and_removed() {
     let Some(world) = World::new() else { return };
     let (source, key) = (world.path("etc/apt/sources.list.d/test.sources"), world.path("etc/apt/keyrings/test.asc"));
     let mut bench = Bench::new();
@@ -109,7 +109,7 @@ async fn a_source_is_fetched_written_and_taken_away() {
 }
 
 #[tokio::test]
-async fn a_source_that_apt_can_not_read_changes_no_file() {
+async fn a_source_that_apt_cannot_read_changes_no_file() {
     let Some(mut world) = World::new() else { return };
     let (source, key) = (world.path("etc/apt/sources.list.d/test.sources"), world.path("etc/apt/keyrings/test.asc"));
     let theirs = "# theirs\r\nTypes: deb\r\nURIs: file:/gone J\u{fc}rgen";

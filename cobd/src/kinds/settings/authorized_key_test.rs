@@ -44,7 +44,7 @@ fn write(host: &tempfile::TempDir, text: &[u8]) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_key_is_added_and_leaves_with_folder_and_file() {
+async fn a_key_is_added_and_removed_with_its_folder_and_file() {
     let host = with_home();
     let file = host.path().join("users/ada/.ssh/authorized_keys");
     let mut bench = Bench::new();
@@ -119,7 +119,7 @@ fn other_lines_and_earlier_lines_of_the_key_stay_byte_for_byte() {
 }
 
 #[test]
-fn lines_that_come_meanwhile_stay_with_an_earlier_line_without_an_end() {
+fn later_lines_stay_after_an_earlier_line_without_a_line_end() {
     let host = with_home();
     let file = write(&host, format!("# mine\n{KEY} old").as_bytes());
     let spec = spec(host.path());

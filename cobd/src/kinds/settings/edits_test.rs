@@ -18,7 +18,7 @@ fn block(root: &Path, keys: &str) -> Box<dyn Spec> {
 }
 
 #[tokio::test]
-async fn both_keep_the_contract() {
+async fn lines_and_blocks_keep_the_contract() {
     let text = "# theirs\nPort 22\nlast";
     for (name, keys, other) in [
         ("line", r#""line":"Port 2222","match":"^Port ""#, r#""line":"Port 99","match":"^Port ""#),
@@ -33,7 +33,7 @@ async fn both_keep_the_contract() {
 }
 
 #[test]
-fn lines_are_replaced_inserted_and_given_back_byte_for_byte() {
+fn lines_are_replaced_inserted_and_restored_byte_for_byte() {
     let folder = host(&[("etc/conf", "")]);
     let root = folder.path();
     let rows: &[(&str, &[u8], &[u8])] = &[
@@ -58,7 +58,7 @@ fn lines_are_replaced_inserted_and_given_back_byte_for_byte() {
 }
 
 #[test]
-fn blocks_are_inserted_repaired_and_given_back() {
+fn blocks_are_inserted_repaired_and_restored() {
     let folder = host(&[("etc/conf", "")]);
     let root = folder.path();
     let rows: &[(&str, &str, &str)] = &[
@@ -106,7 +106,7 @@ async fn edits_of_users_stay() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_made_only_on_demand_and_goes_again() {
+async fn a_missing_file_is_created_only_on_demand_and_removed_again() {
     let host = host(&[("etc/other", "")]);
     let file = host.path().join("etc/conf");
     for (name, keys) in [("line", r#""line":"a""#), ("block", r#""block":"a""#)] {

@@ -219,7 +219,7 @@ async fn systemd_reads_the_table_again_after_each_change() {
 }
 
 #[tokio::test]
-async fn a_table_keeps_its_ends_of_lines_and_its_reader_takes_ours() {
+async fn a_table_keeps_its_line_ends_and_findmnt_reads_the_new_line() {
     let mut bench = Bench::new();
     for table in [
         "",

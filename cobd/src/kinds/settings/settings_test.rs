@@ -115,7 +115,7 @@ async fn an_observed_setting_is_present_whoever_wrote_it() {
 }
 
 #[tokio::test]
-async fn a_host_entry_goes_before_others_that_have_its_names() {
+async fn a_host_entry_comes_before_other_entries_with_its_names() {
     let before = "127.0.0.1 localhost\n# comment db\n10.0.0.9 db old\n";
     let host = host(&[("etc/hosts", before)]);
     let file = host.path().join("etc/hosts");
@@ -190,7 +190,7 @@ async fn host_entries_of_the_same_name_stay_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_long_is_not_cut() {
+async fn a_too_long_file_is_not_truncated() {
     let host = host(&[("etc/hosts", "")]);
     let file = fs::OpenOptions::new().write(true).open(host.path().join("etc/hosts")).expect("open");
     let mut bench = Bench::new();
@@ -334,7 +334,7 @@ async fn settings_keep_the_contract() {
 }
 
 #[test]
-fn contents_that_would_do_harm_are_refused() {
+fn dangerous_contents_are_refused() {
     for (backend, keys, word) in [
         ("sysctl", r#""key":"../../etc/passwd","value":1"#, "is not a parameter"),
         ("sysctl", r#""key":"a//b","value":1"#, "is not a parameter"),
@@ -422,8 +422,8 @@ pub(super) fn is_mounted(path: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn a_file_system_is_mounted_mounted_anew_and_taken_away() {
-    if in_a_namespace("kinds::settings::tests::a_file_system_is_mounted_mounted_anew_and_taken_away").is_some() {
+async fn a_file_system_is_mounted_remounted_and_unmounted() {
+    if in_a_namespace("kinds::settings::tests::a_file_system_is_mounted_remounted_and_unmounted").is_some() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

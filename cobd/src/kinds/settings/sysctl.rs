@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_the_kernel_does_not_find_is_told_from_a_parameter_that_it_does_not_have() {
+    fn a_refused_value_is_distinguished_from_an_unknown_parameter() {
         /// Like net.ipv4.tcp_congestion_control for an unknown name.
         struct Refuses;
         impl io::Write for Refuses {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_in_the_words_of_the_kernel_is_as_wanted() {
+    fn an_equal_value_in_the_notation_of_the_kernel_is_as_wanted() {
         let host = host(&[("net/ipv4/ip_local_reserved_ports", "8080-8082\n")]);
         let ports = parameter(&host, "net.ipv4.ip_local_reserved_ports", "8080,8081,8082", false);
         assert_eq!(ports.look(None).expect("seen"), Some(ports.wanted()));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_read_later_and_says_otherwise_is_named() {
+    fn a_later_file_with_another_value_is_named() {
         let host = host(&[("net/ipv4/ip_forward", "0\n")]);
         let set = |file: &str, text: &str| {
             let path = host.path().join("etc/sysctl.d").join(file);

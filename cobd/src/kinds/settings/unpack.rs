@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_that_leave_the_folder_are_found() {
+    fn links_that_lead_out_of_the_folder_are_found() {
         for (path, target, is) in [
             ("a", "b", true),
             ("a/b", "../c", true),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_leave_the_folder_are_found() {
+    fn paths_that_lead_out_of_the_folder_are_found() {
         for (name, path) in [
             ("./a//b/", Some("a/b")),
             ("./", Some("")),

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_two_versions_only_the_configuration_differs() {
+    fn the_two_versions_differ_only_in_the_configuration() {
         let dir = tempfile::tempdir().expect("a folder");
         let [one, two] = [Version::First, Version::Second].map(|version| {
             made(&write_model(dir.path(), Path::new("/bin/x"), &Ports::default(), version).expect("written"))

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_service_is_told_with_names() {
+    fn the_end_of_a_service_is_described_with_names() {
         let told: [(&str, (i32, i32), &str); 6] = [
             ("success", (EXITED, 0), ""),
             ("exit-code", (EXITED, 4), "exit status 4"),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journals_lines_are_told_from_where_they_end() {
+    fn journal_lines_come_with_the_position_of_their_end() {
         let printed = b"2026-11-23T12:00:00+0000 n1 app[7]: up\n-- cursor: s=ab;i=1\n";
         let answer = of_journal(printed, "old");
         let told = (answer.text.as_str(), answer.next.as_str());

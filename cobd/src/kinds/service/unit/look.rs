@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_the_units_own() {
+    fn the_state_follows_the_state_of_the_unit() {
         let q = question("");
         assert_eq!(judged(&q, |_| {}).0, "up");
         assert_eq!(judged(&q, |l| l.state.active = "reloading".into()).0, "up");
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_to_be_masked_is_down_when_it_is() {
+    fn a_unit_with_a_wanted_mask_is_down_when_it_is_masked() {
         let down = |file_state: &str, leaving: bool| {
             let q = Question { leaving, ..question(",\"mask\":true") };
             judged(&q, |l| {

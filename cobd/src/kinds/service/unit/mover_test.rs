@@ -170,7 +170,7 @@ const ENABLED: &str = r#"{"unit":"a.service","settle":0,"enabled":true}"#;
 const DISABLED: &str = r#"{"unit":"a.service","settle":0,"enabled":false}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_are_put_back_as_they_were_found() {
+async fn links_are_restored_as_they_were_found() {
     let Some(bench) = Bench::new().await else { return };
     let (units, runtime) = (bench.systemd.units(), bench.systemd.runtime());
     let file = bench.folder().join("a.service");
@@ -244,7 +244,7 @@ async fn a_departing_unit_is_not_down_before_it_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_unit_file_that_is_taken_out_of_the_content_goes() {
+async fn a_unit_file_removed_from_the_content_is_deleted() {
     let Some(bench) = Bench::new().await else { return };
     let place = bench.systemd.units().join("a.service");
     fs::write(&place, "theirs").expect("written");
@@ -258,7 +258,7 @@ async fn a_unit_file_that_is_taken_out_of_the_content_goes() {
 }
 
 #[test]
-fn a_mask_stays_as_long_as_it_is_wanted() {
+fn a_mask_is_removed_only_when_it_is_no_longer_wanted() {
     let folder = tempfile::tempdir().expect("folder");
     let units = folder.path().join("units");
     fs::create_dir(&units).expect("made");
@@ -309,7 +309,7 @@ async fn an_alias_stands_for_the_unit_that_it_leads_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_another_name_it_is_not_forgotten_that_a_unit_ran() {
+async fn a_unit_that_ran_is_remembered_under_another_name() {
     let Some(bench) = Bench::new().await else { return };
     let [old, new] = ["old", "new"].map(|name| bench.folder().join(name));
     for folder in [&old, &new] {
@@ -365,7 +365,7 @@ async fn a_unit_that_systemd_restarts_repeatedly_is_not_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_oneshot_that_ends_is_refused_before_it_is_started() {
+async fn a_oneshot_that_ends_is_refused_before_its_start() {
     let Some(bench) = Bench::new().await else { return };
     bench.systemd.tell("b.service", "Type", "oneshot");
     bench.systemd.tell("b.service", "TriggeredBy", vec!["b.timer"]);
@@ -379,7 +379,7 @@ async fn a_oneshot_that_ends_is_refused_before_it_is_started() {
 
 /// It would be started again after each elapse, and its job would run as often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_timer_that_is_gone_when_it_has_elapsed_is_refused_before_it_is_started() {
+async fn a_timer_that_disappears_when_it_elapses_is_refused() {
     let Some(bench) = Bench::new().await else { return };
     let spans = |base: &str| zbus::Variant::from(vec![(base.to_owned(), 1_000_000_u64, 0_u64)]);
     bench.systemd.tell("b.timer", "RemainAfterElapse", false);
@@ -416,7 +416,7 @@ async fn systemd_reads_the_files_of_the_service_that_a_timer_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_its_timer_has_started_is_where_it_should_be() {
+async fn a_service_started_by_its_timer_is_in_its_desired_state() {
     let Some(bench) = Bench::new().await else { return };
     let triggers = BTreeSet::from(["b.timer".to_owned()]);
     let question = |triggers: &BTreeSet<String>| Question {
@@ -503,7 +503,7 @@ async fn a_pending_restore_passes_to_the_next_change_object_of_the_unit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mask_is_there_before_the_unit_is_and_again_when_its_start_fails() {
+async fn a_mask_is_set_before_the_unit_exists_and_after_a_failed_start() {
     let Some(bench) = Bench::new().await else { return };
     let content = r#"{"unit":"a.service","settle":"1s","mask":true}"#;
     let place = bench.systemd.units().join("a.service");

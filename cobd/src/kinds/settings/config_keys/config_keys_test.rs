@@ -44,7 +44,7 @@ async fn config_keys_keep_the_contract() {
 }
 
 #[test]
-fn lines_are_edited_and_given_back_byte_for_byte() {
+fn lines_are_edited_and_restored_byte_for_byte() {
     let folder = host(&[("etc/conf", "")]);
     let root = folder.path();
     let rows: &[(&str, &str, &str, &str)] = &[
@@ -88,7 +88,7 @@ fn lines_are_edited_and_given_back_byte_for_byte() {
 }
 
 #[test]
-fn json_is_edited_and_given_back_byte_for_byte() {
+fn json_is_edited_and_restored_byte_for_byte() {
     let folder = host(&[("etc/conf", "")]);
     let root = folder.path();
     let rows: &[(&str, &str, &str)] = &[
@@ -172,7 +172,7 @@ async fn edits_of_users_stay() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_content_names_no_more_gets_its_earlier_value() {
+async fn a_key_no_longer_in_the_content_gets_its_earlier_value() {
     let host = host(&[("etc/conf", "[a]\nx=1\ny=1\n")]);
     let file = host.path().join("etc/conf");
     let read = || fs::read_to_string(&file).expect("read");

@@ -22,7 +22,7 @@ fn edited(text: &str, key: &str, wanted: Option<&Value>) -> Result<String, Strin
 }
 
 #[test]
-fn keys_are_set_removed_and_given_back_byte_for_byte() {
+fn keys_are_set_removed_and_restored_byte_for_byte() {
     let file = "# licence\n---\nserver:   # the server\n    port:  80   # why\n    hosts: &all\n    - a\n    - b\n    \
                 # about text\n    text: |\n        one\n\n        two\n\n# about log\nlog: {level: info}\n";
     let rows: &[(&str, &str, Value, &str)] = &[
