@@ -288,9 +288,7 @@ async fn an_unwanted_mount_is_removed_and_returns() {
 
 #[tokio::test]
 async fn an_unwanted_bind_mount_returns_from_its_folder() {
-    if in_a_namespace("kinds::settings::mounts_test::an_unwanted_bind_mount_returns_from_its_folder")
-        .is_some()
-    {
+    if in_a_namespace("kinds::settings::mounts_test::an_unwanted_bind_mount_returns_from_its_folder").is_some() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
