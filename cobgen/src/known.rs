@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_answer_are_believed_and_nobody_waits_for_the_others() {
+    fn only_answers_of_the_named_hosts_count() {
         let gone = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("an address");
         let manifest = manifest(&[
             ("n1", daemon(Some("n1"), vec![id(4, 1), id(3, 1)])),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn in_clear_nobody_is_asked_on_another_machine() {
+    fn without_encryption_no_remote_host_is_asked() {
         let far = manifest(&[("n1", ([192, 0, 2, 1], 7077).into())]);
         assert_eq!(places(&far), []);
         let secured = Manifest { security: Security::Identities, ..far };

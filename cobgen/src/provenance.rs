@@ -341,7 +341,7 @@ mod tests {
     use crate::testing::Sketch;
 
     #[test]
-    fn json_gives_back_what_went_in() {
+    fn provenance_is_read_back_unchanged_from_json() {
         let mut sketch = Sketch::new();
         sketch
             .cob("a/app", "up")
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_have_in_common_is_written_once() {
+    fn provenance_that_nodes_share_is_written_once() {
         let place = Place { file: Arc::new(PathBuf::from("model.yaml")), line: 3, column: 5 };
         let state = StateName::new("up").expect("a state");
         let id = |node: usize, name: &str| CobId::new(&format!("n{node}/{name}")).expect("an id");

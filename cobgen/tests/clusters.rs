@@ -123,7 +123,7 @@ fn looms_example_has_looms_plan() {
 }
 
 #[test]
-fn operations_that_change_a_layout_are_told_what_it_was() {
+fn operations_that_change_a_layout_need_the_existing_layout() {
     let work = Work::new(LOOM);
     let (_, layout) = work.solve(&[]);
     let before = work.write("before.json", &layout.to_string());
@@ -143,7 +143,7 @@ fn operations_that_change_a_layout_are_told_what_it_was() {
 }
 
 #[test]
-fn nodes_keep_what_they_have_when_a_cluster_grows_and_shrinks() {
+fn nodes_keep_their_services_when_a_cluster_grows_or_shrinks() {
     let work = Work::new(LOOM);
     let (_, five) = work.solve(&[]);
     work.write("five.json", &five.to_string());
@@ -204,7 +204,7 @@ fn where_there_is_no_layout_the_rules_are_shown() {
 }
 
 #[test]
-fn what_can_not_be_asked_for_has_its_reason_too() {
+fn an_unsolvable_cluster_is_reported_with_its_reason() {
     let work = Work::new(&LOOM.replace("nodes: 5", "nodes: 5, services: [s1, s3]"));
     let (status, answer) = work.solve(&[]);
     assert_eq!((status, &answer["clusters"][0]["solvable"]), (1, &json!(false)));
@@ -315,7 +315,7 @@ fn hosts_that_are_counted_keep_their_own_hardware() {
 }
 
 #[test]
-fn a_host_that_has_become_another_has_what_suits_it() {
+fn a_host_with_changed_hardware_gets_suitable_services() {
     let named = TYPED.replace("nodes: 3", "nodes: [mine-1, mine-2, mine-3]");
     let work = Work::new(&named);
     let (model, depot) = (work.path("model.yaml"), work.path("depot"));
@@ -349,7 +349,7 @@ fn placed(depot: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_depot_remembers_who_has_what() {
+fn a_layout_in_the_depot_keeps_services_on_their_nodes() {
     let work = Work::new(LOOM);
     let (model, depot) = (work.path("model.yaml"), work.path("depot"));
     let generate = || {
@@ -525,7 +525,7 @@ fn an_action_ends_where_its_shell_says() {
 }
 
 #[test]
-fn two_actions_in_one_move_have_the_time_of_both() {
+fn a_transition_with_two_actions_has_the_sum_of_their_timeouts() {
     let outdated = |actions: &str| {
         let kind = kind_of(actions);
         let found = kind.transitions.iter().find(|t| t.from == "outdated" && t.to == "stopped").expect("a move");
@@ -543,7 +543,7 @@ fn two_actions_in_one_move_have_the_time_of_both() {
 }
 
 #[test]
-fn what_a_service_was_configured_with_is_kept_as_a_digest() {
+fn configured_content_is_stored_as_a_digest() {
     let kind = kind_of("configure: x=1, start: x=1, stop: x=1, remove: x=1");
     let place = Place::new();
     place.content("{\"pw\":\"TopSecret\"}");
@@ -610,7 +610,7 @@ fn hadoop_is_laid_out_and_expanded_for_5_50_and_500_nodes() {
 }
 
 #[test]
-fn the_order_of_files_and_keys_changes_nothing() {
+fn the_order_of_files_and_sections_does_not_change_the_layout() {
     // Top-level sections begin at lines that start with a name.
     let text = std::fs::read_to_string(hadoop().join("model.yaml")).expect("the model");
     let mut sections: Vec<String> = Vec::new();

@@ -181,7 +181,7 @@ fn a_wrong_model_makes_neither_a_generation_nor_a_depot() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_what_is() {
+fn a_missing_depot_generation_or_object_is_reported() {
     let desk = Desk::new();
     let (status, _, err) = desk.run("log --depot DEPOT");
     assert_eq!(status, 2);
@@ -236,7 +236,7 @@ fn of_many_at_once_each_has_its_generation() {
 }
 
 #[test]
-fn what_is_on_the_first_node_stays_there() {
+fn an_object_on_the_first_node_stays_when_a_node_is_added() {
     let desk = Desk::new();
     let model = |nodes: &str| {
         format!(
@@ -320,7 +320,7 @@ fn ways_back(desk: &Desk, generation: u64) -> Vec<u64> {
 }
 
 #[test]
-fn no_generation_leads_back_behind_one_that_mends_a_hole() {
+fn no_rollback_target_is_before_a_generation_without_rollback() {
     let desk = Desk::new();
     let generate = |size: u32, more: &str| {
         desk.model(&with_keys(true).replace("size: 1", &format!("size: {size}")));
@@ -340,7 +340,7 @@ fn no_generation_leads_back_behind_one_that_mends_a_hole() {
 }
 
 #[test]
-fn what_is_published_already_can_mend_a_hole_later() {
+fn a_published_model_can_be_published_again_without_rollback() {
     let desk = Desk::new();
     let generate = |size: u32, more: &str| {
         desk.model(&with_keys(true).replace("size: 1", &format!("size: {size}")));
@@ -392,7 +392,7 @@ fn no_generation_leads_back_to_where_a_key_counts_that_it_revokes() {
 }
 
 #[test]
-fn what_others_can_read_is_no_key_to_sign_with() {
+fn a_key_file_that_others_can_read_is_refused() {
     let desk = Desk::new();
     desk.run("generate MODEL --depot DEPOT");
     let file = desk.path("open.key");
@@ -447,7 +447,7 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
 }
 
 #[test]
-fn a_key_that_is_replaced_at_once_and_one_that_hides_the_enrolled_one_are_warned_of() {
+fn a_replaced_or_hidden_host_key_gives_a_warning() {
     let key = |n: u8| cob_types::PublicKey([n; 32]);
     let desk = Desk::new();
     desk.model(&with_keys(true));
@@ -528,7 +528,7 @@ fn ways(desk: &Desk, number: u64) -> Vec<String> {
 }
 
 #[test]
-fn generations_carry_the_orders_to_them_and_back() {
+fn a_generation_has_switch_orders_forward_and_for_rollback() {
     let desk = Desk::new();
     // Two more change objects: `n1/mount` departs with the help of n2/app.
     let more = "  n1/mount: {kind: k, transitions: [{from: up, to: down, needs: [n2/app@up]}]}\n  n2/x: {kind: k}\n";
@@ -557,7 +557,7 @@ fn generations_carry_the_orders_to_them_and_back() {
 }
 
 #[test]
-fn who_can_not_leave_before_each_other_is_refused() {
+fn objects_that_must_depart_before_each_other_are_refused() {
     let desk = Desk::new();
     let pair = "  n1/a: {kind: k, transitions: [{from: up, to: down, needs: [n2/b@up]}]}
   n2/b: {kind: k, transitions: [{from: up, to: down, needs: [n1/a@up]}]}
@@ -628,7 +628,7 @@ fn old_generations_are_pruned_and_pinned_ones_stay() {
 }
 
 #[test]
-fn what_is_not_whole_in_a_depot_is_found() {
+fn fsck_finds_damaged_files_of_the_depot() {
     let desk = Desk::new();
     desk.generate();
     let report = desk.json("fsck --depot DEPOT --json", 0);

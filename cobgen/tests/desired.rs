@@ -6,7 +6,7 @@ use cobgen::expand::expand;
 use cobgen::model::Model;
 
 #[test]
-fn what_is_desired_to_be_stopped_prefers_that_and_what_requires_it_too() {
+fn a_service_desired_stopped_prefers_its_stopped_state() {
     let model = r#"
 security: loopback-only
 hosts:

@@ -73,7 +73,7 @@ fn every_example_is_right() {
 }
 
 #[test]
-fn figure_1_expands_to_what_its_text_says() {
+fn figure_1_expands_to_the_documented_dependencies() {
     let (status, out, _) = cobgen(&["show", examples().join("fig1").to_str().expect("UTF-8"), "n1/svc-a"]);
     assert_eq!(status, 0);
     let dependencies: Vec<&str> = out
@@ -178,7 +178,7 @@ fn etcd_takes_its_data_away() {
 }
 
 #[test]
-fn etcd_is_one_member_a_host_and_no_host_waits_for_another() {
+fn etcd_has_a_member_on_each_host_and_no_waits_between_hosts() {
     let path = examples().join("etcd");
     let (status, out, _) = cobgen(&["show", path.to_str().expect("UTF-8"), "h2/etcd/server"]);
     assert_eq!(status, 0);

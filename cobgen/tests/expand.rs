@@ -108,7 +108,7 @@ fn restarts_on_is_after_and_rests_on_the_content() {
 }
 
 #[test]
-fn excludes_holds_both_ways_with_the_promises() {
+fn excludes_gives_needs_and_grants_in_both_directions() {
     let draft = draft("cobs: {n1/a: {kind: k, preferred: down, excludes: [x]}, n1/x: {kind: k}}");
     insta::assert_snapshot!(arrows(&draft), @"
     (n1/a, down, up) <- (n1/x, down)
@@ -204,7 +204,7 @@ clusters: {c: {services: {db: {label: role=app}}}}
 }
 
 #[test]
-fn another_service_means_its_ready_ones_on_all_nodes() {
+fn a_service_dependency_means_its_ready_objects_on_all_nodes() {
     let text = "
 services:
   db: {cobs: {config: {kind: k}, server: {kind: k, after: [config]}}}
@@ -230,7 +230,7 @@ clusters: {c: {services: {db: [n1, n2], app: [n3]}}}
 }
 
 #[test]
-fn what_a_gate_requires_waits_for_other_services_too() {
+fn an_object_that_a_gate_requires_waits_for_other_services() {
     let draft = draft(
         "
 services:
@@ -486,7 +486,7 @@ budgets: {b: {at_most: 1}}
 }
 
 #[test]
-fn scripts_that_say_the_same_are_of_one_kind() {
+fn scripts_with_equal_text_share_a_kind() {
     let script = |state: &str| {
         format!(
             "{{kind: script, content: {{v: 1, check: {{run: \"echo {state}\"}}, transitions: [{{from: down, to: up, run: \"true\"}}]}}}}"
@@ -580,7 +580,7 @@ fn dependencies_grow_with_the_hosts_however_they_are_written() {
 }
 
 #[test]
-fn a_gate_that_requires_another_one_needs_no_word_of_its_own() {
+fn a_gate_behind_another_gate_has_no_service_need_of_its_own() {
     let lines = arrows(&draft(
         "
 services:
@@ -617,7 +617,7 @@ fn of_very_many_each_host_has_a_gate_of_its_own() {
 }
 
 #[test]
-fn the_order_of_keys_changes_nothing() {
+fn the_order_of_keys_does_not_change_the_expansion() {
     let one = "
 cobs: {n1/a: {kind: k, requires: [n2/x], content: {b: 1, a: 2}}, n2/x: {kind: k}}
 services: {s: {cobs: {a: {kind: k}, b: {kind: k, after: [a]}}}, t: {requires: [s], cobs: {a: {kind: k}}}}
@@ -680,7 +680,7 @@ cobs:
 }
 
 #[test]
-fn the_model_of_init_works_and_nothing_is_overwritten() {
+fn the_model_of_init_is_valid_and_init_overwrites_no_files() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("new/model");
     let run = |command: &str| {
@@ -761,7 +761,7 @@ fn variables_of_a_service_become_texts() {
 }
 
 #[test]
-fn nobody_is_off_for_a_reload_and_what_is_adjusted_needs_nobody() {
+fn a_reload_needs_no_dependent_to_be_off() {
     let draft = draft(
         r#"
 cobs:
@@ -785,7 +785,7 @@ cobs:
 }
 
 #[test]
-fn what_is_kept_says_so_and_has_the_same_content() {
+fn on_remove_keep_does_not_change_the_fingerprint() {
     let text = |on_remove: &str| {
         format!(
             "clusters: {{c: {{services: {{a: [n1]}}}}}}\nservices: {{a: {{cobs: {{x: {{kind: k{on_remove}}}}}}}}}\n"
@@ -802,7 +802,7 @@ fn what_is_kept_says_so_and_has_the_same_content() {
 }
 
 #[test]
-fn facts_of_hosts_are_known_to_templates_and_change_nothing_by_themselves() {
+fn templates_read_facts_and_unused_facts_change_no_content() {
     let of = |facts: &str| {
         draft(&format!(
             "facts:\n{facts}clusters: {{c: {{services: {{a: [n1]}}}}}}\nservices:\n  a:\n    cobs:\n      \
@@ -822,7 +822,7 @@ fn facts_of_hosts_are_known_to_templates_and_change_nothing_by_themselves() {
 }
 
 #[test]
-fn the_nearest_word_says_who_is_observed() {
+fn the_mode_of_an_object_overrides_the_mode_of_its_host() {
     let hosts = HOSTS.replace("role: app}}\n  n3", "role: app}, mode: observe}\n  n3");
     let text = "
 clusters: {c: {services: {a: [n1, n2]}}}
@@ -875,7 +875,7 @@ cobs:
 }
 
 #[test]
-fn a_service_says_how_long_it_is_waited_for_without_being_another_one_by_that() {
+fn timeouts_of_a_service_do_not_change_its_content() {
     let text = "
 cobs:
   n1/a: {kind: service, content: {start: x}}

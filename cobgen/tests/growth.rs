@@ -58,7 +58,7 @@ fn stay(few: &Nodes, many: &Nodes) -> bool {
 }
 
 #[test]
-fn nobody_moves_who_is_not_concerned() {
+fn growing_and_shrinking_leaves_unaffected_nodes_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let next = |nodes: u32, services: &str, before: &Value| solve(folder.path(), &model(nodes, services), before);
     let nothing = serde_json::json!({"clusters": []});
@@ -179,7 +179,7 @@ fn gives_up(depot: &std::path::Path, to: u64, cob: &str) {
 
 /// The nodes are equal except that a service has failed on the first.
 #[test]
-fn a_service_that_gave_up_on_a_host_goes_to_another_one() {
+fn a_service_that_failed_on_a_host_gets_another_host() {
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().join("depot");
     let file = folder.path().join("model.yaml");

@@ -22,7 +22,7 @@ fn coopr_entities_become_a_model_and_the_rest_is_told() {
 }
 
 #[test]
-fn what_was_imported_is_a_right_model() {
+fn an_imported_model_is_valid() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("model");
     let name = folder.to_str().expect("UTF-8");
@@ -56,7 +56,7 @@ fn what_was_imported_is_a_right_model() {
 }
 
 #[test]
-fn what_is_no_folder_of_entities_is_refused() {
+fn a_folder_without_coopr_entities_is_refused() {
     for folder in ["tests/wrong", "no/such/folder"] {
         let (status, out, err) = cobgen(&["import", "coopr", folder]);
         assert_eq!((status, out.as_str()), (2, ""), "{folder}");
@@ -66,7 +66,7 @@ fn what_is_no_folder_of_entities_is_refused() {
 }
 
 #[test]
-fn what_models_refuse_is_told_when_it_is_imported() {
+fn the_import_reports_names_and_scripts_that_models_refuse() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("services");
     std::fs::create_dir(&folder).expect("made");

@@ -63,7 +63,7 @@ fn json_is_a_model_too() {
 }
 
 #[test]
-fn a_folder_is_one_model_whatever_the_order_of_its_files() {
+fn the_order_of_files_in_a_folder_does_not_change_the_model() {
     let parts = [
         "security: loopback-only\nvariables: {all: {a: 1}, host: {n1: {c: 3}}}\n",
         "hosts: {n1: {}}\nvariables: {all: {b: 2}, host: {n1: {d: 4}}}\n",
@@ -87,7 +87,7 @@ fn a_folder_is_one_model_whatever_the_order_of_its_files() {
 }
 
 #[test]
-fn the_schema_is_one_that_editors_take() {
+fn the_schema_has_all_sections_and_no_dangling_references() {
     let schema = schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let sections: Vec<&str> = schema["properties"].as_object().expect("sections").keys().map(String::as_str).collect();
@@ -142,7 +142,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_makes_it_panic_and_what_gives_no_draft_says_why(text in prop_oneof![nearly_a_model(), any::<String>(), "[\\[\\]{}:,\\-&*!|>'\"%@` \na-c0-9]{0,60}"]) {
+    fn any_text_gives_a_draft_or_an_error_without_panic(text in prop_oneof![nearly_a_model(), any::<String>(), "[\\[\\]{}:,\\-&*!|>'\"%@` \na-c0-9]{0,60}"]) {
         let expansion = expand(Model::of_text("src/cli/init/model.yaml", &text), &BTreeSet::new());
         let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, true);
         prop_assert_eq!(expansion.draft.is_none(), told.contains("error"));

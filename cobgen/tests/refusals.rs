@@ -59,7 +59,7 @@ impl Work {
 }
 
 #[test]
-fn whatever_is_refused_is_json_for_machines() {
+fn refusals_are_json_with_the_json_option() {
     let work = Work::new();
     let (model, none, folder) = (work.path("model.yaml"), work.path("none"), work.path(""));
     let wrong = work.write("wrong.yaml", "services: {db: {bos: 1}}\n");
@@ -108,7 +108,7 @@ fn whatever_is_refused_is_json_for_machines() {
 }
 
 #[test]
-fn layouts_of_what_is_not_there_are_told() {
+fn layouts_of_unknown_clusters_are_reported() {
     let work = Work::new();
     let model = work.path("model.yaml");
     let other = r#"{"clusters": [{"name": "shp", "nodes": [{"name": "shp-1", "services": ["db"]}]}]}"#;
@@ -150,7 +150,7 @@ fn a_depot_says_how_clusters_are() {
 }
 
 #[test]
-fn times_of_what_is_not_there_are_told() {
+fn durations_of_unknown_services_and_nodes_are_reported() {
     let work = Work::new();
     let model = work.path("model.yaml");
     let times = work.write("times.yaml", "start: 1s\nstart db: 2s\nstart dbb: 3s\ncreate shop-9: 1m\n");
@@ -364,7 +364,7 @@ fn a_wrong_request_is_a_wrong_model() {
 }
 
 #[test]
-fn what_has_no_value_is_told_once_with_its_place() {
+fn a_wrong_value_is_reported_once_with_its_place() {
     let work = Work::new();
     let model = work.write("wrong.yaml", &MODEL.replace("{max: 1}", "{requires: {app: x}}"));
     for command in ["check", "solve"] {
@@ -459,7 +459,7 @@ fn verify_ends_as_other_commands_do() {
 }
 
 #[test]
-fn what_is_wrong_is_not_missing() {
+fn a_wrong_value_is_not_reported_as_missing_too() {
     let work = Work::new();
     let with = |content: &str| {
         let cobs = format!("services: {{s: {{cobs: {{x: {{{content}}}}}}}}}");
@@ -502,7 +502,7 @@ fn what_is_wrong_is_not_missing() {
 }
 
 #[test]
-fn a_root_that_nothing_is_in_is_warned_of() {
+fn a_root_without_relative_paths_gives_a_warning() {
     let work = Work::new();
     let with = |files: &str| {
         let cob = format!("n/x: {{kind: file-tree, content: {{root: /srv, files: {{{files}}}}}}}");
@@ -516,7 +516,7 @@ fn a_root_that_nothing_is_in_is_warned_of() {
 }
 
 #[test]
-fn who_decides_conflicts_where_there_can_be_none_is_warned_of() {
+fn on_conflict_without_possible_conflicts_gives_a_warning() {
     let work = Work::new();
     let with = |content: &str| {
         let cob = format!("n/x: {{kind: file-tree, content: {{{content}}}}}");
@@ -572,7 +572,7 @@ fn a_label_in_another_spelling_is_warned_of() {
 }
 
 #[test]
-fn what_a_terminal_would_obey_is_spelled_out() {
+fn control_characters_are_escaped_in_messages() {
     let work = Work::new();
     work.write(
         "more\u{1b}[2J.yaml",

@@ -41,7 +41,7 @@ fn a_service_leaves_several_nodes_in_one_generation() {
 }
 
 #[test]
-fn an_installation_and_a_runtime_dependency_on_one_service_go_together() {
+fn install_and_runtime_dependencies_on_a_service_coexist() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = two_services("n1, n2, n3");
     let mixed = model.replace("a: [n1]", "a: [n1], c: [n2]").replace(

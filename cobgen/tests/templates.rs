@@ -41,7 +41,7 @@ fn content(text: &str, id: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_first_one_stays_where_it_was_whatever_gives_its_name() {
+fn an_object_with_place_first_stays_on_its_node() {
     let model =
         |cobs: &str| format!("services: {{db: {{cobs: {{{cobs}}}}}}}\nclusters: {{c: {{services: {{db: [n2, n1]}}}}}}");
     for name in ["{{ d }}", "{% if true %}{{ d }}{% endif %}", "{{ d }}{{ '' }}"] {
@@ -58,7 +58,7 @@ fn a_first_one_stays_where_it_was_whatever_gives_its_name() {
 }
 
 #[test]
-fn a_first_one_whose_name_changes_stays_where_its_service_is() {
+fn a_renamed_object_with_place_first_stays_on_its_node() {
     let model = |cobs: &str| {
         format!(
             "services: {{db: {{cobs: {{{cobs}}}}}}}\n\
@@ -101,7 +101,7 @@ fn lists_of_immutable_partials_are_joined() {
 }
 
 #[test]
-fn who_was_not_there_is_not_asked_what_he_would_have_been() {
+fn a_name_for_place_first_is_computed_only_on_the_first_node() {
     // The name can't be made on n1, which is not the first: it is not needed there.
     let model = "services: {db: {cobs: {\"{{ host.vars.list[1] }}\": {kind: noop, place: first}}}}\n\
                  clusters: {c: {services: {db: [n1, n2]}}}";
@@ -163,7 +163,7 @@ fn numbers_that_become_texts_are_as_written() {
 }
 
 #[test]
-fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
+fn an_undefined_name_takes_its_default_or_is_an_error() {
     let of = |text: &str| attempt(&format!("cobs: {{n1/a: {{kind: k, content: {{x: {text:?}}}}}}}"), &[]);
     let value = |text: &str| {
         let draft = of(text).unwrap_or_else(|told| panic!("{text}: {told}"));

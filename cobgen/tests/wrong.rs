@@ -28,7 +28,7 @@ fn check_bytes(name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_wrong_model_is_told_what_is_wrong() {
+fn every_wrong_model_is_refused_with_its_error() {
     let folder = Path::new("tests/wrong");
     let mut models: Vec<PathBuf> =
         std::fs::read_dir(folder).expect("the folder").map(|e| e.expect("an entry").path()).collect();
@@ -43,7 +43,7 @@ fn every_wrong_model_is_told_what_is_wrong() {
 }
 
 #[test]
-fn what_only_a_person_can_judge_is_warned_of_and_not_refused() {
+fn doubtful_models_get_warnings_and_are_accepted() {
     let mut models: Vec<PathBuf> =
         std::fs::read_dir("tests/doubtful").expect("the folder").map(|e| e.expect("an entry").path()).collect();
     models.sort();
@@ -73,7 +73,7 @@ fn ten_megabytes_of_nesting_are_refused_at_once() {
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn a_model_file_that_is_not_text_is_refused() {
     for (name, bytes, word) in [
         ("nul.yaml", &b"a: \0"[..], "not valid YAML"),
         ("program.yaml", &b"\x7fELF\x02\x01\x01\0\0\0\0\xff"[..], "UTF-8"),

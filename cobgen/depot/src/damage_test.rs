@@ -136,7 +136,7 @@ fn every_altered_byte_is_found_or_does_not_matter() {
 
 /// The newest generation does not vanish with its ref: otherwise an older generation would pass for the newest.
 #[test]
-fn a_damaged_ref_is_a_damaged_generation_and_not_an_absent_one() {
+fn a_damaged_ref_is_reported_and_not_taken_for_absent() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("depot");
     depot(&path);

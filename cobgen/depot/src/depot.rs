@@ -292,7 +292,7 @@ mod tests {
     use crate::testing::{publication, sketch_of};
 
     #[test]
-    fn what_is_no_depot_is_told_apart() {
+    fn opening_a_folder_that_is_not_a_depot_says_why() {
         let folder = tempfile::tempdir().expect("folder");
         let refused = |path: &Path| Depot::open(path).expect_err("no depot").to_string();
         assert!(refused(&folder.path().join("none")).contains("there is no depot"));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_tells_who_when_and_how_much() {
+    fn the_log_lists_author_time_message_and_counts() {
         let folder = tempfile::tempdir().expect("folder");
         let depot = Depot::create_or_open(folder.path()).expect("made");
         for (i, message) in ["first", "", "second\n\nwith a body\n\nHosts: 99"].iter().enumerate() {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_enrols_again_has_its_new_key_alone_and_the_old_one_never_comes_back() {
+    fn a_second_enrolment_replaces_and_revokes_the_old_key() {
         let depot = tempfile::tempdir().expect("folder");
         let (name, at, key) = (host("n1"), "2026-11-21T12:00:00Z", |n| PublicKey([n; 32]));
         let add = |n| add(depot.path(), &name, key(n), at, Former::Revoke);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_belongs_to_one_host() {
+    fn a_key_can_not_enrol_a_second_host() {
         let depot = tempfile::tempdir().expect("folder");
         let at = "2026-11-21T12:00:00Z";
         add(depot.path(), &host("n1"), PublicKey([1; 32]), at, Former::Revoke).expect("added");

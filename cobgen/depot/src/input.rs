@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_never_end_is_not_begun() {
+    fn devices_folders_and_too_long_files_are_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).expect("made");

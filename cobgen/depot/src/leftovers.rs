@@ -84,7 +84,7 @@ mod tests {
     use crate::testing::{publication, sketch_of};
 
     #[test]
-    fn what_killed_publishers_left_is_told_and_removed() {
+    fn leftovers_of_killed_publishers_are_counted_and_removed() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("depot");
         let depot = Depot::create_or_open(&path).expect("made");

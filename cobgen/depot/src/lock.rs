@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_can_read_a_depot_can_not_hold_its_locks() {
+    fn a_reader_of_the_depot_can_not_hold_the_publisher_lock() {
         let depot = tempfile::tempdir().expect("a folder");
         std::fs::set_permissions(depot.path(), Permissions::from_mode(0o755)).expect("readable");
         let path = depot.path().join(FILE);

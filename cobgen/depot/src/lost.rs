@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn two_commits_of_one_number_are_told() {
+    fn two_commits_of_the_same_generation_are_reported() {
         let folder = tempfile::tempdir().expect("folder");
         let (path, beside) = (folder.path().join("depot"), folder.path().join("beside"));
         let depot = three(&path);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_reads_what_was_written() {
+    fn libgit2_reads_every_object_of_several_packs() {
         for (full, several) in [(FULL, false), (100_000, true)] {
             let (_folder, repo, all, packs) = written(full);
             assert_eq!(packs > 1, several, "{packs}");
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_read_by_libgit2() {
+    fn libgit2_reads_the_pack_and_makes_the_same_index() {
         let folder = tempfile::tempdir().expect("a folder");
         let repo = git2::Repository::init_bare(folder.path()).expect("made");
         let mut pack = PackWriter::begin(&folder.path().join("objects/pack"), 0o400).expect("begun");

@@ -440,7 +440,7 @@ mod tests {
     use crate::testing::{publication, sketch_of};
 
     #[test]
-    fn two_generations_are_read_together_as_they_are_one_by_one() {
+    fn reading_two_generations_together_gives_the_same_bundles() {
         let folder = tempfile::tempdir().expect("folder");
         let depot = Depot::create_or_open(&folder.path().join("depot")).expect("made");
         let names: Vec<String> = (0..3 * ALONE).map(|n| format!("n{n}")).collect();

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_once_for_one_host_and_in_time() {
+    fn a_token_is_accepted_once_for_its_host_before_it_expires() {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
         for name in ["h1", "h2"] {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_shows_another_token_gets_its_new_key_in_place_of_the_old_one() {
+    fn a_second_token_replaces_the_key_of_the_host() {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
         for (secret, key) in [("one", 1), ("two", 2)] {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_show_a_token_at_once_one_is_first() {
+    fn a_token_used_by_many_keys_at_once_is_accepted_once() {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
         issue(depot, &host("h1"), blob_hash(b"h1"), (0, HOUR), Former::Revoke).expect("noted");

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_large_cluster_has_on_record_is_read() {
+    fn durations_of_a_large_cluster_are_parsed() {
         let line = |n: u32| format!("\"n1/c{n} down>up\":{{\"median\":\"{n}us\",\"min\":\"0us\",\"p90\":\"9s\"}}");
         let text = format!("{{{}}}", (0..60_000).map(line).collect::<Vec<_>>().join(","));
         let durations = Durations::of_text(&text).expect("read");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_some_is_guessed_of_their_kind() {
+    fn unknown_durations_are_estimated_from_the_same_kind() {
         let mut durations =
             Durations::of_text("n1/a down>up: 1s\nn2/a down>up: 3s\nn3/a down>up: 2s\nn1/a check: 5ms").expect("right");
         let kind: KindName = "simple".parse().expect("a kind");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_set_the_first_state_is_gone_to() {
+    fn a_request_leads_to_the_first_state_of_its_set() {
         assert_eq!(led(&[], &[2, 1, 0]), [(3, 2)]);
         assert_eq!(led(&[&[2, 1, 0], &[3]], &[2, 1, 0]), [(3, 2)]);
         let all: Vec<State> = (0..4).collect();
@@ -79,20 +79,20 @@ mod tests {
     }
 
     #[test]
-    fn what_others_leave_over_may_be_gone_to() {
+    fn another_request_may_leave_only_a_later_state() {
         assert_eq!(led(&[&[1, 0]], &[2, 1]), [(0, 1), (0, 2), (3, 1), (3, 2)]);
         assert_eq!(led(&[&[0, 1, 2]], &[2, 1, 0]), [(3, 0), (3, 2)], "the other wish may be the first");
     }
 
     #[test]
-    fn where_no_way_leads_the_next_one_is_gone_to() {
+    fn an_unreachable_state_is_replaced_by_the_next_of_the_set() {
         let requests = RequestedStates::of([vec![2, 1]]);
         let found = requests.led(&[2, 1], 4, |from, to| !(from == 3 && to == 2));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [(0, 2), (3, 1)]);
     }
 
     #[test]
-    fn nobody_sets_out_from_a_state_that_a_wish_is_content_with() {
+    fn no_transition_starts_from_a_state_that_a_request_accepts() {
         assert_eq!(led(&[&[3, 2]], &[2, 1, 0]), [(3, 2)], "not from 0, whatever others ask for");
     }
 }

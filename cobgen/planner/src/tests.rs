@@ -151,7 +151,7 @@ fn stopping_goes_the_other_way_round() {
 }
 
 #[test]
-fn what_has_no_such_action_passes_the_order_on() {
+fn a_service_without_the_action_passes_its_dependencies_on() {
     let mut shop = shop();
     shop.services.insert("front".to_owned(), service("app"));
     shop.after[1].services.insert("front".to_owned());
@@ -188,7 +188,7 @@ fn growing_and_shrinking_concern_the_nodes_that_come_and_go() {
 }
 
 #[test]
-fn services_come_to_nodes_and_leave_them() {
+fn services_are_added_to_and_removed_from_nodes() {
     let mut cluster = shop();
     cluster.services.insert("cache".to_owned(), service("db"));
     cluster.after[1].services.insert("cache".to_owned());
@@ -203,7 +203,7 @@ fn services_come_to_nodes_and_leave_them() {
 }
 
 #[test]
-fn an_upgrade_replaces_what_provides_the_same() {
+fn an_upgrade_replaces_a_service_by_another_provider() {
     let mut cluster = shop();
     cluster.after[0].services = names("db2 watch");
     for name in ["db", "db2"] {
@@ -241,7 +241,7 @@ fn hosts_of_an_inventory_are_neither_made_nor_given_back() {
 }
 
 #[test]
-fn what_follows_from_others_is_left_out() {
+fn redundant_dependencies_of_jobs_are_omitted() {
     let name = |number: usize| format!("s{number:03}");
     let needs_all_before = |number: usize| service(&(0..number).map(name).collect::<Vec<_>>().join(" "));
     let services: BTreeMap<String, Service> = (0..300).map(|number| (name(number), needs_all_before(number))).collect();

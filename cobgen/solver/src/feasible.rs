@@ -328,7 +328,7 @@ mod tests {
 
     /// A problem that a certificate refutes has no solution, although the certificate was made for another problem.
     #[test]
-    fn certificates_refute_only_what_has_no_solution() {
+    fn certificates_refute_only_unsolvable_problems() {
         let (mut refuted, mut spared) = (0, 0);
         for seed in 0..10_000 {
             let problem = random(seed);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn texts_that_are_not_a_ratio_are_refused() {
         for text in ["", ".", "-1", "+1", "1e3", "1/0", "x", "0.00000000000000000001", "99999999999999999999", "1 "] {
             assert_eq!(Ratio::parse(text), None, "{text}");
         }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_hold_what_was_put_into_them() {
+    fn sets_contain_their_elements() {
         let mut a = Set::of(130, [0, 64, 129]);
         assert_eq!(a.iter().collect::<Vec<_>>(), [0, 64, 129]);
         assert_eq!((a.len(), a.words(), a.contains(64), a.contains(65)), (3, 3, true, false));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_come_later_count_like_early_ones() {
+    fn columns_added_after_optimizing_count_as_well() {
         let mut steps = Steps::new(1_000);
         let rows = [(Sense::Equal, 3), (Sense::AtLeast, 2)];
         let mut tableau = Tableau::new(&rows, &mut steps).expect("steps");

@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn an_acyclic_graph_has_none() {
+    fn an_acyclic_graph_has_no_circle() {
         assert!(graph(4, &[(0, 1), (0, 2), (1, 3), (2, 3)]).components().is_empty());
     }
 
     proptest! {
         #[test]
-        fn circles_are_circles_and_none_is_shorter(edges in vec((0..8_usize, 0..8_usize), 0..20)) {
+        fn the_found_circle_is_a_shortest_circle(edges in vec((0..8_usize, 0..8_usize), 0..20)) {
             let edges: Vec<_> = edges.into_iter().filter(|(a, b)| a != b).collect();
             let arrows = graph(8, &edges);
             let mut distance = [[usize::MAX; 8]; 8];

@@ -262,7 +262,7 @@ mod tests {
     proptest! {
         /// A transition excluded without a walk has no contradiction in its closure.
         #[test]
-        fn nothing_is_sorted_out_wrongly(sketch in random::any_sketch()) {
+        fn a_harmless_transition_has_no_contradiction_in_its_closure(sketch in random::any_sketch()) {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };
             let system = System::of(&assembled.generation, None);
             let demand = Demand::with_all_transitions(&system);

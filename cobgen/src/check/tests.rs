@@ -48,7 +48,7 @@ fn a_plain_model_has_no_findings() {
 }
 
 #[test]
-fn a_state_that_nothing_leads_out_of_is_a_trap() {
+fn a_state_without_an_outgoing_transition_is_reported() {
     let mut sketch = Sketch::new();
     sketch.kind("fork", &["a", "b", "c"], &["a>b", "a>c"]);
     sketch
@@ -78,7 +78,7 @@ fn a_state_that_nothing_leads_out_of_is_a_trap() {
 }
 
 #[test]
-fn a_preferred_state_that_nothing_enters_is_refused() {
+fn a_preferred_state_that_no_transition_enters_is_refused() {
     let mut sketch = Sketch::new();
     sketch.kind("odd", &["a", "b", "c"], &["a>b", "b>a"]);
     sketch.cob_of("odd", "n/x", "c");
@@ -122,7 +122,7 @@ fn a_second_choice_that_only_checks_find_is_no_trap() {
 }
 
 #[test]
-fn what_can_not_come_to_its_pre_remove_state_is_refused() {
+fn an_unreachable_pre_remove_state_is_refused() {
     let mut sketch = Sketch::new();
     sketch.kind("once", &["absent", "done"], &["absent>done"]);
     sketch.cob_of("once", "n/x", "done").cob_of("once", "n/y", "done").cob_of("once", "n/z", "absent");
@@ -179,7 +179,7 @@ fn two_that_wait_for_each_other_only_to_leave_are_refused() {
 }
 
 #[test]
-fn a_way_out_that_needs_what_excludes_itself_is_refused() {
+fn a_removal_that_needs_the_object_in_its_present_state_is_refused() {
     let mut sketch = Sketch::new();
     sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
     sketch
@@ -208,7 +208,7 @@ fn a_circle_of_leaving_over_a_second_choice_is_warned_of() {
 }
 
 #[test]
-fn who_can_not_leave_together_is_warned_of() {
+fn objects_that_can_not_depart_together_get_a_warning() {
     let mut sketch = Sketch::new();
     sketch.cob("n/client", "up").cob("n/server", "up").transition("n/client", "up", "down", "n/server@up");
     assert_eq!(findings(&sketch), [], "the server leaves later");
@@ -236,7 +236,7 @@ fn who_can_not_leave_together_is_warned_of() {
 }
 
 #[test]
-fn who_may_wait_for_what_is_observed_is_warned_of() {
+fn waiting_for_an_observed_object_gives_a_warning() {
     let mut sketch = Sketch::new();
     sketch.cob("n/app", "up").cob("n/db", "up").cob("n/proxy", "up");
     sketch.after("n/app", "n/db").transition("n/db", "up", "down", "n/app@down").after("n/proxy", "n/app");
@@ -254,7 +254,7 @@ fn who_may_wait_for_what_is_observed_is_warned_of() {
 }
 
 #[test]
-fn what_is_observed_need_not_be_able_to_leave() {
+fn an_observed_object_needs_no_reachable_pre_remove_state() {
     let mut sketch = Sketch::new();
     sketch.kind("once", &["absent", "done"], &["absent>done"]).cob_of("once", "n/x", "done");
     assert_eq!(findings(&sketch).len(), 1);
@@ -279,7 +279,7 @@ fn the_smallest_circle_of_goals_is_named() {
 }
 
 #[test]
-fn who_requires_needs_a_way_from_outdated_to_off_that_is_not_over_on() {
+fn an_object_with_requires_needs_a_transition_from_outdated_to_off() {
     let mut sketch = Sketch::new();
     sketch.kind("restart", &["outdated", "down", "up"], &["outdated>up", "down>up", "up>down"]);
     sketch.draft.kinds.get_mut("restart").expect("made above").value.pre_remove = state("down");
@@ -294,7 +294,7 @@ fn who_requires_needs_a_way_from_outdated_to_off_that_is_not_over_on() {
 }
 
 #[test]
-fn of_ways_that_are_equally_short_the_one_without_a_circle_is_to_be_listed_first() {
+fn the_help_proposes_the_transition_order_that_avoids_a_circle() {
     let mut sketch = Sketch::new();
     let transitions = ["off>set", "set>on", "on>out", "set>off", "off>out", "outdated>out", "out>off"];
     sketch.kind("sensor", &["off", "set", "on", "out", "outdated"], &transitions);
@@ -360,7 +360,7 @@ fn two_second_choices_that_wait_for_each_other_are_refused() {
 
 /// Found with random models: no need asks either change object to go to `a`, so neither needs the other for that.
 #[test]
-fn a_circle_of_choices_that_nobody_asks_for_is_none() {
+fn a_circle_that_no_need_requests_is_not_reported() {
     let mut sketch = Sketch::new();
     sketch.kind("k", &["a", "b", "c"], &["c>a"]);
     sketch.draft.kinds.get_mut("k").expect("made above").value.pre_remove = state("a");
@@ -407,7 +407,7 @@ fn a_gate_that_waits_for_a_port_of_the_model_without_a_dependency_is_warned_of()
 }
 
 #[test]
-fn a_gate_of_a_host_whose_port_nobody_names_is_warned_of_once() {
+fn a_gate_without_a_dependency_on_its_host_gets_a_warning() {
     let mut sketch = gated("b:80");
     assert!(told(&sketch).contains("a/gate waits for b:80, an address of the host b"), "{}", told(&sketch));
     sketch.after("a/gate", "b/other");
@@ -415,7 +415,7 @@ fn a_gate_of_a_host_whose_port_nobody_names_is_warned_of_once() {
 }
 
 #[test]
-fn what_waits_for_the_gate_and_is_waited_for_by_it_is_named() {
+fn an_object_in_mutual_wait_with_a_gate_is_named() {
     let mut sketch = gated("b:5432");
     sketch.after("b/db", "a/gate");
     assert!(
@@ -457,7 +457,7 @@ fn no_help_proposes_to_change_a_kind_that_is_built_in() {
 }
 
 #[test]
-fn nobody_sets_out_from_a_state_that_all_who_ask_are_content_with() {
+fn no_transition_starts_from_a_state_that_all_needs_accept() {
     // The database goes from `up` to `slow` only for a need that accepts `slow` alone.
     for (wanted, told_of) in [("n/db@up|slow", false), ("n/db@slow", true)] {
         let mut sketch = Sketch::new();
@@ -523,7 +523,7 @@ fn counterexample_10_two_that_undo_each_other_though_a_way_exists() {
 }
 
 #[test]
-fn counterexample_11_who_prefers_on_requires_who_prefers_off() {
+fn counterexample_11_an_object_on_requires_an_object_off() {
     let mut sketch = Sketch::new();
     sketch.cob("a/app", "up").cob("b/db", "down").requires("a/app", "b/db");
     assert_eq!(failing(&sketch), "P4");
@@ -585,7 +585,7 @@ fn a_failure_that_leads_into_a_circle_is_warned_of() {
 }
 
 #[test]
-fn who_takes_more_members_of_a_budget_along_than_it_lets_is_warned_of() {
+fn a_restart_of_more_members_than_the_budget_gives_a_warning() {
     let mut sketch = Sketch::new();
     sketch.cob("a/db", "up").cob("b/gate", "up").cob("b/app", "up").cob("c/app", "up").cob("c/conf", "up");
     sketch.requires("b/gate", "a/db").requires("b/app", "b/gate").requires("c/app", "b/gate");
@@ -603,7 +603,7 @@ fn who_takes_more_members_of_a_budget_along_than_it_lets_is_warned_of() {
 }
 
 #[test]
-fn members_of_a_budget_that_require_one_another_are_refused() {
+fn budget_members_that_require_each_other_are_refused() {
     let mut sketch = Sketch::new();
     sketch.cob("a/db", "up").cob("b/app", "up").requires("b/app", "a/db");
     sketch.budget("b/limit", 2, &["a/db", "b/app"]);
@@ -679,7 +679,7 @@ fn addresses_that_are_not_loopback_need_identities() {
 }
 
 #[test]
-fn nodes_of_one_place_without_addresses_are_told_of_together() {
+fn missing_addresses_of_the_same_line_are_one_finding() {
     let mut sketch = Sketch::new();
     sketch.cob("a/x", "up").cob("b/x", "up").cob("c/x", "up").cob("d/x", "up");
     sketch.after("a/x", "b/x").after("b/x", "c/x").after("c/x", "d/x");
@@ -698,7 +698,7 @@ fn nodes_of_one_place_without_addresses_are_told_of_together() {
 }
 
 #[test]
-fn words_that_add_nothing_are_told() {
+fn redundant_needs_get_a_warning() {
     let mut sketch = Sketch::new();
     sketch.cob("a/app", "up").cob("b/db", "up").cob("b/log", "up");
     sketch.after("a/app", "b/db").requires("a/app", "b/db").after("a/app", "b/log").restarts_on("a/app", "b/log");
@@ -770,7 +770,7 @@ fn of_a_very_long_circle_the_beginning_is_told() {
 }
 
 #[test]
-fn what_the_same_line_does_to_many_is_told_once() {
+fn findings_of_the_same_line_are_reported_once() {
     let mut sketch = Sketch::new();
     sketch.cob("b/db", "down").cob("a/1", "up").cob("a/2", "up").cob("a/3", "up");
     sketch.requires("a/1", "b/db").requires("a/2", "b/db").requires("a/3", "b/db");
@@ -785,7 +785,7 @@ fn what_the_same_line_does_to_many_is_told_once() {
 }
 
 #[test]
-fn a_refused_circle_is_told_once_and_as_one_of_going_on() {
+fn a_circle_is_reported_once_and_as_p2() {
     let mut sketch = Sketch::new();
     sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
     sketch.requires("n/a", "n/b").requires("n/b", "n/c").requires("n/c", "n/a");
@@ -824,7 +824,7 @@ proptest! {
 
     /// In every model the assembled generation is valid: names, forms, ranks, expected fingerprints.
     #[test]
-    fn what_was_assembled_is_whole(sketch in random::any_sketch()) {
+    fn an_assembled_generation_is_valid(sketch in random::any_sketch()) {
         let Ok(Assembled { generation, provenance }) = sketch.assemble() else { return Ok(()) };
         let wrong = |f: &Finding| ["name", "structure", "rank", "expects", "address"].contains(&f.code);
         let found: Vec<Finding> = check(&generation, Some(&provenance)).into_iter().filter(wrong).collect();

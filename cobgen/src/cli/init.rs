@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_know_the_content_again_and_keep_none_of_it() {
+    fn the_scripts_detect_changed_content_without_storing_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = folder.path();
         write_all(dir, FILES[0].2).expect("written");

@@ -230,7 +230,7 @@ mod tests {
         /// Without booleans in a concatenation the engine gives the same result as for the original text, or an error
         /// in both cases.
         #[test]
-        fn nothing_else_changes(text in expression()) {
+        fn rewriting_concatenations_keeps_the_result(text in expression()) {
             let engine = Environment::new();
             let names = context!(a => "A", b => "b", l => ["x", "y"]);
             let value = |text: &str| engine.render_str(text, names.clone()).ok();

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_says_what_it_writes() {
+    fn the_footprint_of_a_kind_lists_the_files_it_writes() {
         let id = CobId::new("n1/a/b").expect("an id");
         let paths = |backend: &str, content: Json| {
             let footprint = cob_kinds::find(backend).expect("a kind").footprint(&content, &id);

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_give_what_coopr_gives() {
+    fn macros_expand_as_in_coopr() {
         for (text, right) in [
             ("hdfs://%host.service.namenode%", "hdfs://h1.local"),
             ("%ip.service.zookeeper-server%", "10.0.0.2,10.0.0.3,10.0.0.4"),

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_told_of_in_their_order_and_only_where_there_is_something() {
+    fn diagnostics_of_parallel_parts_keep_their_order() {
         let sources = Sources::default();
         let mut out = Diagnostics::default();
         let mut report = Report::new(&sources, &mut out);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reload_is_a_move_of_its_own_and_nothing_stops_a_stale_unit() {
+    fn a_reload_has_its_own_transition_and_a_stale_unit_is_not_stopped() {
         let moves = |kind: Option<Kind>| -> Vec<String> {
             kind.expect("made").transitions.iter().map(|t| format!("{} -> {}", t.from, t.to)).collect()
         };

@@ -220,7 +220,7 @@ clusters: {web: {services: [s], nodes: [{label: in=web}], maintenance: {window: 
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place_and_a_proposal() {
+    fn a_wrong_window_or_schedule_is_refused_with_place_and_proposal() {
         let cases: [(&str, &[&str]); 9] = [
             ("maintenance: {window: Sam 02:00-04:00}", &["model.yaml:3:23", "is no day: write Mon"]),
             ("maintenance: {window: [Sat 02:00-04:00, \"2-4\"]}", &["model.yaml:3:41", "it is no window: write days"]),

@@ -49,7 +49,7 @@ fn ranks_alone_are_no_difference() {
 }
 
 #[test]
-fn everything_that_differs_is_told() {
+fn the_diff_shows_all_differences() {
     let mut after = before();
     after.content("n1/db", json!({"version": 8, "conf": "one\n2\nthree\nfour\n", "list": [1, 2]}));
     after.content("n1/conf", json!("new"));
@@ -161,7 +161,7 @@ fn everything_that_differs_is_told() {
 }
 
 #[test]
-fn what_is_done_on_removal_is_no_content_and_neither_is_who_moves_it() {
+fn the_diff_shows_on_remove_and_mode_as_adopted_in_place() {
     let mut after = before();
     let app = &mut after.draft.cobs.get_mut("n1/app").expect("there").value;
     (app.keep, app.observe) = (true, true);
@@ -175,7 +175,7 @@ fn what_is_done_on_removal_is_no_content_and_neither_is_who_moves_it() {
 }
 
 #[test]
-fn a_kind_that_changed_marks_those_of_it() {
+fn a_changed_kind_marks_its_objects_as_outdated() {
     let mut after = before();
     after.draft.kinds.get_mut("simple").expect("there").value.transitions[0].timeout_ms = 5000;
     let difference = diff(&before().assembled().generation, &after.assembled().generation);

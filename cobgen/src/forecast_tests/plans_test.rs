@@ -61,7 +61,7 @@ fn transitions(plan: &SwitchPlan) -> Vec<String> {
 }
 
 #[test]
-fn the_end_is_the_one_calculated_by_hand() {
+fn the_forecast_end_equals_the_manual_calculation() {
     let (before, after) = changed();
     let Forecasted { plan, simulated, .. } = planned(&before, &after, SHOP);
     // lb down 0.1, app down 1, db down 1, config 0.05, db up 0.7, app up 2, lb up 0.3.
@@ -85,7 +85,7 @@ fn the_end_is_the_one_calculated_by_hand() {
 }
 
 #[test]
-fn who_waits_for_many_waits_for_the_slowest_of_them() {
+fn waiting_for_many_objects_lasts_as_long_as_the_slowest() {
     let mut sketch = Sketch::new();
     sketch.cob("gate/gate", "up");
     for n in 1..=9 {
@@ -113,7 +113,7 @@ fn who_waits_for_many_waits_for_the_slowest_of_them() {
 }
 
 #[test]
-fn what_is_not_where_it_should_be_is_not_brought_there_first() {
+fn an_object_that_is_down_is_not_started_with_its_old_content() {
     let (before, after) = changed();
     let durations = Durations::of_text(SHOP).expect("durations");
     let down = ["n1/config", "n1/db", "n2/app", "n3/lb"].map(|cob| (id(cob), "down".parse().expect("a state")));
@@ -155,7 +155,7 @@ fn each_interruption_has_its_time_and_its_reason() {
 }
 
 #[test]
-fn who_prefers_another_state_goes_there_for_good() {
+fn a_changed_preferred_state_is_a_permanent_interruption() {
     let before = shop();
     let mut after = shop();
     after.cob("n3/lb", "down").content("n3/logs", json!({"level": 3}));
@@ -167,7 +167,7 @@ fn who_prefers_another_state_goes_there_for_good() {
 }
 
 #[test]
-fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
+fn progress_does_not_wait_for_transitions_that_a_host_skipped() {
     let priced = |number: u64| {
         let mut sketch = shop();
         sketch.content("n1/config", json!({"price": number}));
@@ -210,7 +210,7 @@ fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
 }
 
 #[test]
-fn who_rests_on_another_one_names_it() {
+fn an_interruption_names_the_changed_dependency() {
     let mut before = Sketch::new();
     before.cob("n1/config", "up").cob("n2/db", "up").restarts_on("n2/db", "n1/config");
     let mut after = before.clone();
@@ -222,7 +222,7 @@ fn who_rests_on_another_one_names_it() {
 }
 
 #[test]
-fn what_is_required_and_differs_is_no_reason_of_who_rests_on_another() {
+fn only_restarts_on_dependencies_are_reasons_of_a_restart() {
     let mut before = Sketch::new();
     before.cob("n1/config", "up").cob("n1/files", "up").cob("n1/zone", "up").cob("n2/db", "up");
     before.restarts_on("n2/db", "n1/config").restarts_on("n2/db", "n1/zone").requires("n2/db", "n1/files");
@@ -234,7 +234,7 @@ fn what_is_required_and_differs_is_no_reason_of_who_rests_on_another() {
 }
 
 #[test]
-fn what_prefers_another_state_is_not_outdated_by_what_it_rests_on() {
+fn a_new_preferred_state_is_reached_despite_a_changed_dependency() {
     let mut before = Sketch::new();
     before.cob("n1/config", "up").cob("n2/db", "up").restarts_on("n2/db", "n1/config");
     let mut after = before.clone();
@@ -247,7 +247,7 @@ fn what_prefers_another_state_is_not_outdated_by_what_it_rests_on() {
 }
 
 #[test]
-fn what_becomes_something_else_leaves_and_comes_anew() {
+fn an_object_of_another_kind_departs_and_starts_again() {
     let mut before = Sketch::new();
     before.kind("disk", &["off", "on"], &["off>on", "on>off"]).cob_of("disk", "n1/x", "on");
     before.cob("n2/y", "up").requires("n2/y", "n1/x");
@@ -261,7 +261,7 @@ fn what_becomes_something_else_leaves_and_comes_anew() {
 }
 
 #[test]
-fn what_has_time_to_spare_says_how_much() {
+fn a_transition_outside_the_critical_path_shows_its_slack() {
     let mut before = Sketch::new();
     before.cob("n1/a", "up").cob("n1/b", "up").cob("n2/c", "up");
     before.requires("n2/c", "n1/a").requires("n2/c", "n1/b");
@@ -326,7 +326,7 @@ fn a_change_object_of_another_host_under_the_same_name_has_moved() {
 }
 
 #[test]
-fn the_work_grows_with_what_changes() {
+fn the_work_of_a_forecast_grows_with_the_changes() {
     let of = |hosts: usize, changed: usize| {
         let mut sketch = Sketch::new();
         for host in 0..hosts {
@@ -352,7 +352,7 @@ fn the_work_grows_with_what_changes() {
 }
 
 #[test]
-fn what_is_not_concerned_is_not_looked_at() {
+fn unaffected_hosts_are_not_simulated() {
     let mut sketch = Sketch::new();
     sketch.cob("n1/a", "up").cob("n2/a", "up").cob("n3/a", "up").requires("n2/a", "n1/a");
     let mut other = sketch.clone();
@@ -440,7 +440,7 @@ fn pair(seed: u64) -> (Generation, Generation) {
 }
 
 #[test]
-fn what_is_forecast_is_what_the_whole_cluster_does() {
+fn the_forecast_equals_a_simulation_of_the_whole_cluster() {
     for seed in 1..=60 {
         let (before, after) = pair(seed);
         let plan = planned(&before, &after, "\"*\": 50ms\ncheck: 1us\nmessage: 1us").plan;
@@ -493,7 +493,7 @@ fn random_drafts_are_planned_too() {
 }
 
 #[test]
-fn a_duration_that_nobody_knows_is_marked() {
+fn an_unknown_duration_is_marked() {
     let (before, after) = changed();
     let Forecasted { plan, difference, .. } = planned(&before, &after, "check: 0s\nn2/app down>up: 2s");
     let words = show::in_words(&plan, &difference);
@@ -506,7 +506,7 @@ fn a_duration_that_nobody_knows_is_marked() {
 }
 
 #[test]
-fn what_waits_says_its_own_time_whatever_others_took() {
+fn a_wait_object_takes_its_own_time_without_a_record() {
     let mut before = Sketch::new();
     before.kind("pause", &["down", "up"], &["down>up", "up>down"]);
     let pause = &mut before.draft.kinds.get_mut("pause").expect("made above").value;
@@ -568,7 +568,7 @@ fn goes(plan: &SwitchPlan, progress: &mut Progress, hosts: &[&str]) {
 }
 
 #[test]
-fn what_was_given_up_and_what_waits_for_it_is_not_forecast() {
+fn a_failed_transition_and_its_dependents_are_not_forecast() {
     let (before, after) = changed();
     let plan = planned(&before, &after, SHOP).plan;
     let mut progress = Progress::new(&plan);

@@ -32,7 +32,7 @@ fn changed(sketch: &mut Sketch, cob: &str) {
 }
 
 #[test]
-fn nobody_waits_where_nothing_leaves_or_what_leaves_needs_nobody() {
+fn a_switch_without_needs_of_departing_objects_has_no_waits() {
     let mut n = Sketch::new();
     n.cob("h1/a", "up").cob("h2/b", "up").requires("h1/a", "h2/b");
     let mut next = n.clone();
@@ -43,7 +43,7 @@ fn nobody_waits_where_nothing_leaves_or_what_leaves_needs_nobody() {
 }
 
 #[test]
-fn who_is_changed_waits_for_those_that_need_it_to_leave() {
+fn a_changed_object_waits_for_departing_objects_that_need_it() {
     let mut n = Sketch::new();
     // h1/m is removed from the load balancer, which must run for that.
     n.cob("h1/m", "up").cob("h2/lb", "up").cob("h3/x", "up").transition("h1/m", "up", "down", "h2/lb@up");
@@ -55,7 +55,7 @@ fn who_is_changed_waits_for_those_that_need_it_to_leave() {
 }
 
 #[test]
-fn who_keeps_its_content_but_needs_what_changes_waits_too() {
+fn an_unchanged_object_with_a_changed_requirement_waits_too() {
     let mut n = Sketch::new();
     n.cob("h1/m", "up").cob("h2/b", "up").cob("h3/c", "up");
     n.transition("h1/m", "up", "down", "h2/b@up").requires("h2/b", "h3/c");
@@ -65,7 +65,7 @@ fn who_keeps_its_content_but_needs_what_changes_waits_too() {
 }
 
 #[test]
-fn who_is_needed_in_another_state_leaves_later() {
+fn an_object_that_a_departing_object_needs_departs_later() {
     let mut n = Sketch::new();
     n.cob("h0/m0", "up").cob("h1/m2", "up").transition("h1/m2", "up", "down", "h0/m0@up");
     let gone = without(&n, &["h0/m0", "h1/m2"]);
@@ -86,7 +86,7 @@ fn a_chain_of_three_that_leave_is_an_order() {
 }
 
 #[test]
-fn what_follows_from_another_wait_is_left_out() {
+fn redundant_waits_of_the_switch_order_are_omitted() {
     let mut n = Sketch::new();
     n.cob("h1/m1", "up").cob("h2/m2", "up").cob("h3/c", "up");
     n.transition("h1/m1", "up", "down", "h2/m2@up")
@@ -99,7 +99,7 @@ fn what_follows_from_another_wait_is_left_out() {
 }
 
 #[test]
-fn who_can_not_leave_before_each_other_are_a_circle() {
+fn objects_that_must_depart_before_each_other_are_a_circle() {
     let mut n = Sketch::new();
     n.cob("h1/a", "up").cob("h2/b", "up").cob("h2/c", "up");
     n.transition("h1/a", "up", "down", "h2/b@up")
@@ -117,7 +117,7 @@ fn who_can_not_leave_before_each_other_are_a_circle() {
 /// On its way to its pre-remove state it may come to a state in which it has to wait for the requester (found by
 /// exploration: c1 is asked for its last or first state, and leaves the middle only by its own request).
 #[test]
-fn who_may_be_needed_elsewhere_leaves_later_though_its_pre_remove_state_would_do() {
+fn an_object_departs_later_if_a_request_may_lead_it_elsewhere() {
     let mut n = Sketch::new();
     n.cob("h1/m", "up").cob("h2/k", "up").transition("h1/m", "up", "down", "h2/k@up|down");
     assert_eq!(told(&n, &without(&n, &["h1/m", "h2/k"])), ["h2 waits for h1/m", "h2/k leaves after h1/m"]);
@@ -128,7 +128,7 @@ fn who_may_be_needed_elsewhere_leaves_later_though_its_pre_remove_state_would_do
 }
 
 #[test]
-fn a_whole_host_that_goes_away_waits_for_those_it_serves() {
+fn a_removed_host_waits_for_departing_objects_that_need_it() {
     let mut n = Sketch::new();
     n.cob("h1/m", "up").cob("h2/b", "up").transition("h1/m", "up", "down", "h2/b@up");
     let mut next = without(&n, &["h1/m", "h2/b"]);
@@ -152,7 +152,7 @@ fn on_the_way_back_moves_with_reverts_are_taken_back() {
 }
 
 #[test]
-fn what_becomes_something_else_leaves_as_what_it_was() {
+fn an_object_of_another_kind_is_taken_back_as_the_old_kind() {
     let mut old = Sketch::new();
     old.kind("disk", &["down", "up"], &["down>up", "up>down"]).kind(
         "script.1",

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_host_has_a_bundle_with_its_own_and_nothing_else() {
+    fn a_bundle_contains_only_the_objects_of_its_host() {
         let mut sketch = Sketch::new();
         sketch.host("empty").kind("other", &["off", "on"], &["off>on", "on>off"]);
         sketch.cob("n1/a", "up").cob_of("other", "n2/b", "on");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn expects_names_what_is_depended_on_and_nothing_else() {
+    fn expects_names_only_the_dependencies() {
         let mut sketch = Sketch::new();
         sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up").requires("n/a", "n/b");
         let generation = sketch.assembled().generation;

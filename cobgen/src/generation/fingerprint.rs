@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_reaches_all_that_rest_on_it_and_nobody_else() {
+    fn a_change_alters_the_fingerprints_of_its_dependents_only() {
         let before = prints(&chain());
         let mut sketch = chain();
         sketch.content("n/c", serde_json::json!({"version": 8}));

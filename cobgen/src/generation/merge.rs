@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_need_a_pair_and_the_first_order_stays() {
+    fn needs_of_the_same_pair_are_merged_in_the_first_order() {
         let mut sketch = Sketch::new();
         sketch.kind("wide", &["down", "up", "slow"], &["down>up", "up>down", "up>slow", "slow>up"]);
         sketch.cob_of("wide", "b/db", "up").cob("a/app", "up").cob("c/z", "up");

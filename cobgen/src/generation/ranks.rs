@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_has_the_lower_rank() {
+    fn a_needed_state_has_the_lower_rank() {
         let mut sketch = Sketch::new();
         sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
         sketch.requires("n/a", "n/b").requires("n/b", "n/c");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_in_a_circle_share_their_rank_and_stay_above_what_they_need() {
+    fn states_in_a_circle_share_a_rank_above_their_needs() {
         let mut sketch = Sketch::new();
         sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up").cob("n/d", "up");
         sketch.after("n/a", "n/b").after("n/b", "n/a").after("n/b", "n/c").after("n/d", "n/a");

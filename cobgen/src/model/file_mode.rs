@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_a_mode_or_is_answered_with_one() {
+    fn a_text_that_is_not_a_file_mode_gets_a_proposal() {
         assert_eq!((parse("0640"), parse("640"), parse("7777")), (Some(0o640), Some(0o640), Some(0o7777)));
         for (text, mode) in [("0o644", "0644"), ("0x1a4", "0644"), ("493", "0755"), ("u=rw", "0644"), ("0999", "0644")]
         {

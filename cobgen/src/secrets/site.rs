@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_place_that_has_one_counts_and_else_the_first() {
+    fn the_site_key_is_taken_from_the_first_place_that_has_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         let (secret, signing, user) = (at("a/secret.key"), at("b/publisher.key"), at("user"));

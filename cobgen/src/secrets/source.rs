@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_named_without_its_value() {
+    fn a_refused_secret_is_reported_without_its_value() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("pw");
         let source = SecretSource::File(path.clone());

@@ -81,7 +81,7 @@ fn open(bundle: &Bundle, host: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_host_gets_what_it_needs_and_can_open_it_alone() {
+fn a_host_gets_only_its_secrets_and_only_it_opens_them() {
     let site = Site::new();
     let made = site.make(&After::default());
     let bundles = &made.generation.bundles;
@@ -99,7 +99,7 @@ fn a_host_gets_what_it_needs_and_can_open_it_alone() {
 }
 
 #[test]
-fn what_did_not_change_keeps_its_bytes() {
+fn an_unchanged_secret_keeps_its_ciphertext() {
     let site = Site::new();
     let first = site.make(&After::default());
     let again = site.make(&After::of(&first.generation));
@@ -123,7 +123,7 @@ fn what_did_not_change_keeps_its_bytes() {
 }
 
 #[test]
-fn what_somebody_else_has_sealed_is_not_taken_over() {
+fn a_secret_sealed_by_another_site_key_is_not_reused() {
     let site = Site::new();
     let mut first = site.make(&After::default()).generation;
     let bundle = first.bundles.values_mut().next().expect("n1");
@@ -194,7 +194,7 @@ fn a_secret_s_file_does_not_travel_in_the_open() {
 }
 
 #[test]
-fn what_is_shown_has_names_and_no_marks() {
+fn shown_content_has_names_of_secrets_instead_of_marks() {
     let site = Site::new();
     let made = site.make(&After::default());
     let content = &made.generation.bundles["n1"].cobs["n1/app/data"].content;
@@ -204,7 +204,7 @@ fn what_is_shown_has_names_and_no_marks() {
 }
 
 #[test]
-fn what_is_published_is_sealed_and_stays_as_it_is() {
+fn the_depot_contains_only_sealed_secrets() {
     let site = Site::new();
     let host = |name: &str| format!("{name}: {{key: \"{}\"}}", key(name).public());
     let hosts = format!("{{{}, {}, {}}}", host("n1"), host("n2"), host("n3"));

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_one_of_the_three_is_turned_away() {
+    fn an_enrolment_without_valid_token_key_or_signature_is_refused() {
         let scene = scene(Policy::Token);
         let (host, thief) = (&scene.host, SecretKey::from_seed(&[9; 32]));
         let good = scene.request(host, &scene.token);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_not_two_hosts() {
+    fn a_key_of_an_enrolled_host_can_not_enrol_another_host() {
         let scene = scene(Policy::Token);
         scene.try_it(scene.host.public(), &scene.request(&scene.host, &scene.token), 1).expect("let in");
         let second = Token::generate(HostName::new("h2").expect("a name"), scene.token.server()).expect("made");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_where_no_publisher_is_named() {
+    fn enrolment_is_refused_if_the_trust_names_no_publisher() {
         let mut scene = scene(Policy::Token);
         scene.desk.trust = None;
         let body = scene.request(&scene.host, &scene.token);

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read() {
+    fn a_printed_layout_is_read_back() {
         let node = |name: &str, hardwaretype: Option<&str>| LayoutNode {
             name: name.to_owned(),
             services: vec!["a".to_owned(), "b".to_owned()],

@@ -36,7 +36,7 @@ fn said_of(file: &[u8], name: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_loose_object_is_what_its_name_says() {
+fn a_loose_object_must_match_its_name_and_header() {
     let object = b"blob 5\0hello";
     let (name, file) = (name_of(object), packed(object));
     assert_eq!(name, "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0", "as git names it");
@@ -116,7 +116,7 @@ fn other_files_that_git_reads_are_refused_or_whole() {
 
 /// Opening a pipe would block the reader.
 #[test]
-fn what_is_no_file_is_not_opened() {
+fn a_loose_object_that_is_a_folder_is_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let path: &Path = &folder.path().join("0123");
     fs::create_dir(path).expect("made");
@@ -126,7 +126,7 @@ fn what_is_no_file_is_not_opened() {
 
 /// A publisher refuses to build on a damaged object.
 #[test]
-fn nothing_is_published_on_top_of_a_damaged_object() {
+fn publishing_on_a_damaged_object_is_refused() {
     let fixture = Fixture::new();
     let depot = Depot::open(&fixture.path).expect("opened");
     let tree = depot.commit(GenerationNumber(1)).expect("there").tree().expect("there");

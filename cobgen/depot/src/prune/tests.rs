@@ -64,7 +64,7 @@ fn assert_whole(path: &Path) {
 }
 
 #[test]
-fn what_is_old_goes_and_gives_its_room_back() {
+fn prune_deletes_old_generations_and_frees_their_space() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("depot");
     let depot = filled(&path, 9);
@@ -131,7 +131,7 @@ fn age_the_newest_and_ways_back_count() {
 }
 
 #[test]
-fn what_was_written_just_now_stays_for_the_next_time() {
+fn prune_frees_no_files_within_the_grace_time() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("depot");
     let depot = filled(&path, 9);
@@ -143,7 +143,7 @@ fn what_was_written_just_now_stays_for_the_next_time() {
 }
 
 #[test]
-fn nothing_is_deleted_of_a_damaged_depot() {
+fn prune_deletes_no_files_of_a_damaged_depot() {
     for (file, bytes) in [("refs/generations/8", "no object"), ("refs/signatures/8/ff", "x"), ("shallow", "x\n")] {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("depot");

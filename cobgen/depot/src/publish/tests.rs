@@ -42,7 +42,7 @@ fn object_file(fixture: &Fixture, at: &str) -> PathBuf {
 }
 
 #[test]
-fn what_was_published_is_read() {
+fn a_published_generation_is_read_back_unchanged() {
     let fixture = depot_of(2);
     let generation = sketch_of(3, &[("n1", 3), ("n2", 0), (".git", 1)]);
     let model = BTreeMap::from([
@@ -89,7 +89,7 @@ fn numbers_may_leave_a_gap_and_never_go_back() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn an_inconsistent_generation_is_not_published() {
     let fixture = depot_of(0);
     let refused = |change: fn(&mut Generation)| {
         let mut generation = sketch_of(1, &[("n1", 1)]);
@@ -177,7 +177,7 @@ fn of_many_publishers_each_makes_its_own() {
 }
 
 #[test]
-fn killed_before_the_refs_nothing_has_happened() {
+fn a_publisher_killed_before_the_refs_publishes_nothing() {
     let fixture = depot_of(1);
     let generation = sketch_of(2, &[("n1", 2)]);
     let publication = publication(&generation, "");
@@ -206,7 +206,7 @@ fn killed_between_the_refs_main_is_set_right() {
 }
 
 #[test]
-fn a_lock_that_was_left_behind_is_passed_and_a_held_one_is_not() {
+fn an_old_ref_lock_is_removed_and_a_recent_one_is_respected() {
     let fixture = depot_of(1);
     let lock = fixture.path.join(format!("{MAIN}.lock"));
     let commit = fixture.depot.commit(number(1)).expect("there").id();
@@ -269,7 +269,7 @@ fn damage_is_found_and_named() {
 }
 
 #[test]
-fn what_others_put_into_the_repository_is_not_believed() {
+fn foreign_commits_with_inconsistent_content_are_refused() {
     let fixture = depot_of(1);
     let put = |change: &dyn Fn(&mut Generation), bundle: Option<&[u8]>| {
         let mut generation = sketch_of(9, &[("n1", 9)]);
@@ -315,7 +315,7 @@ fn what_others_put_into_the_repository_is_not_believed() {
 }
 
 #[test]
-fn what_is_longer_than_allowed_is_not_read() {
+fn a_manifest_above_the_size_limit_is_not_read() {
     let fixture = depot_of(1);
     let view_error = fixture.depot.read_manifest_bytes(number(1)).map(|bytes| bytes.len());
     assert!(view_error.expect("read") < 1000);
@@ -354,7 +354,7 @@ fn reading_changes_no_file() {
 }
 
 #[test]
-fn a_reader_sees_what_is_published_after_it_opened() {
+fn an_open_reader_sees_later_generations() {
     let fixture = depot_of(1);
     let reader = Depot::open(&fixture.path).expect("opened");
     assert_eq!(reader.latest().expect("read"), Some(number(1)));

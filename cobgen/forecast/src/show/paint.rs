@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_and_headings_have_colours_and_nothing_else_is_changed() {
+    fn only_signs_and_headings_are_coloured() {
         let text = "Differences\n  + n1/a\n  - n1/b\n  ~ n1/c\n      +new line\n  as it is\n\nend";
         assert_eq!(painted(text, false), text);
         assert_eq!(

@@ -40,7 +40,7 @@ struct Tally {
 }
 
 #[test]
-fn answers_are_those_of_brute_force() {
+fn answers_equal_those_of_brute_force() {
     let first = setting("COB_SEED", 1);
     let mut tally = Tally::default();
     for seed in first..first + setting("COB_SOLVER_CASES", 1_500) {

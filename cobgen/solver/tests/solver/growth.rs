@@ -171,7 +171,7 @@ fn hosts_of_an_inventory_keep_their_hardware() {
 }
 
 #[test]
-fn thousands_of_nodes_in_the_way_are_one_rule() {
+fn thousands_of_existing_nodes_are_explained_as_one_rule() {
     let mut rules = Rules::default();
     let mut request = hadoop(3_000);
     request.existing = settle(&laid_out(&request), &[]);

@@ -18,7 +18,7 @@ fn ten_thousand_services_without_rules() {
 }
 
 #[test]
-fn ten_thousand_services_under_one_rule() {
+fn ten_thousand_services_under_one_rule_are_solved() {
     let mut rules = Rules::default();
     let mut request = request(many(10_000), 100);
     let all: Vec<_> = request.services.iter().map(|s| s.name.clone()).collect();
@@ -90,7 +90,7 @@ fn circles_of_conflicts_are_decided_at_any_size() {
 }
 
 #[test]
-fn everybody_excludes_everybody() {
+fn thirty_services_that_exclude_each_other_need_thirty_nodes() {
     let mut rules = Rules::default();
     let mut request = request(many(30), 29);
     for a in 0..30 {
@@ -120,7 +120,7 @@ fn small_budgets_end_undecided() {
 }
 
 #[test]
-fn what_says_nothing_definite_is_refused() {
+fn ambiguous_or_huge_requests_are_refused() {
     let same = || vec![service("a"), service("a")];
     assert_eq!(solve(&request(same(), 1), Budget::default()), Err(RequestError::ServiceTwice("a".to_owned())));
     let mut twice = request(vec![service("a")], 1);
@@ -137,7 +137,7 @@ fn what_says_nothing_definite_is_refused() {
 }
 
 #[test]
-fn nothing_asked_is_nothing_needed() {
+fn an_empty_request_needs_no_nodes() {
     let Ok(Outcome::Layout(layout)) = solve(&Request::default(), Budget::default()) else { panic!("no nodes") };
     assert!(layout.counts.is_empty() && layout.leaving.is_empty());
     // No services, or no nodes; and below, no image types.

@@ -61,7 +61,7 @@ fn each_service_set_gets_one_pair_of_types() {
 }
 
 #[test]
-fn five_nodes_are_one_of_the_first_and_four_of_the_second() {
+fn a_maximum_and_a_minimum_decide_the_split_of_five_nodes() {
     let mut rules = Rules::default();
     let mut request = three_services(&mut rules);
     request.services[0].quantities.max = Some(rules.rule(1));

@@ -93,7 +93,7 @@ fn fifty_that_may_not_all_be_together() {
 }
 
 #[test]
-fn a_node_too_few_for_those_that_need_one_each() {
+fn one_node_too_few_is_explained_by_all_pairs() {
     for (count, minimal) in [(30, true), (300, false)] {
         let request = none_together(count, count as u64 - 1);
         let Outcome::None(explanation) = solve(&request, STEPS).expect("a sound request") else { panic!("{count}") };

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_read() {
+    fn recorded_durations_are_parsed() {
         let printed = "{\n  \"install\": \"300ms\",\n  \"install db\": \"200ms\",\n  \"install db n1\": \"61000ms\"\n}";
         let durations = of_text(printed).expect("as `cobctl durations` prints it").durations;
         let of = |service: &str, node: &str| {
