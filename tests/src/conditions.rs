@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn requires_of_one_who_prefers_off_breaks_p4() {
+    fn requiring_an_object_that_prefers_off_breaks_p4() {
         // Counterexample 11.
         let mut things = vec![two(0), two(1)];
         crate::draw::requires(&mut things, 1, 0);

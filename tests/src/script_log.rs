@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfinished_is_told_from_the_ends_alone() {
+    fn unfinished_transitions_are_found_at_the_end_of_the_log() {
         let left = |lines: &[String]| {
             unfinished(&read(&lines.join("\n"), GenerationNumber(1)).expect("a log"), &generations())
         };
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_promise_rests_on_must_hold_too() {
+    fn the_lock_needs_of_a_granted_state_must_hold_too() {
         // ost0 is started while mdt has granted to stay up, which it may do only while its net is up.
         let mut lines = good();
         let end = lines.remove(9);

@@ -144,7 +144,7 @@ fn pages_and_lines_are_short() {
 }
 
 #[test]
-fn the_rules_find_what_they_are_for() {
+fn the_document_rules_find_their_faults() {
     let text = "# A b\n```sh\n# no\n```\n<!-- x\n# no\n-->\n## `C`, d [e](f.md)!\n";
     assert_eq!(anchors(text), BTreeSet::from(["a-b".to_owned(), "c-d-e".to_owned()]));
     assert_eq!(links("[a](b.md#c) `[d](e)` [f](http://g) ![h](i.svg)"), ["b.md#c", "i.svg"]);

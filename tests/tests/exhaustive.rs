@@ -109,7 +109,7 @@ fn three_of_two_states() {
 }
 
 #[test]
-fn two_of_which_one_has_three_states() {
+fn two_objects_of_two_and_three_states() {
     let fifo = Plan::default();
     all("2 and 3 states, fifo", small(&[2, 3], 307), &fifo);
     all("2 and 3 states, any order", small(&[2, 3], 607), &Plan { any_order: true, ..fifo.clone() });
@@ -132,7 +132,7 @@ fn drawn_systems() {
 
 /// Merged states behave alike: their normal form omits no relevant part.
 #[test]
-fn what_is_merged_goes_on_alike() {
+fn merged_states_continue_alike() {
     let doubt = Plan { doubt: true, ..Plan::default() };
     let draw = Draw { things: (2, 4), hosts: (2, 3), states: (2, 3), locks: 200, sets: 200, ..Draw::default() };
     all("in doubt, fifo", drawn(&draw, 300), &doubt);
@@ -215,7 +215,7 @@ fn switches_and_back() {
 
 /// Merged states of a switch behave alike.
 #[test]
-fn what_is_merged_in_a_switch_goes_on_alike() {
+fn merged_states_of_a_switch_continue_alike() {
     let doubt = Plan { doubt: true, max_states: 2_000, ..Plan::default() };
     all_switches("in doubt: switch", pairs((2, 4), (1, 3), 501), &doubt);
     let hard = Plan { losses: 1, restarts: 1, failures: 1, back: true, ..doubt.clone() };

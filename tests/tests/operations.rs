@@ -447,7 +447,7 @@ clusters: {{c: {{services: {{a: [n1], b: [n1, n2], c: [n2]}}, config: {{c: {{v: 
 }
 
 #[test]
-fn what_suits_several_is_come_to_from_every_mixture_of_states() {
+fn a_shared_service_converges_from_every_mixture_of_states() {
     for actions_of_a in ["start: \"true\", stop: \"true\"", "initialize: \"true\", start: \"true\", stop: \"true\""] {
         let life = Life { folder: tempfile::tempdir().expect("a folder"), seed: 0 };
         let (path, depot) = (life.path("model.yaml"), life.path("depot"));

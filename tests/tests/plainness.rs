@@ -186,7 +186,7 @@ fn messages_name_their_subjects() {
 }
 
 #[test]
-fn the_measure_finds_what_it_is_for() {
+fn the_measure_counts_words_and_stand_ins() {
     let count = |text: &str| sentence("x", text, 1).map(|s| (s.words, s.stand_ins));
     assert_eq!(count("Whoever asks is told what nobody knows"), Some((7, 3)));
     assert_eq!(count("The daemon restarts `one` {none} https://who.what"), Some((3, 0)));

@@ -68,13 +68,13 @@ fn a_grant_that_is_not_durable() {
 }
 
 #[test]
-fn a_grant_taken_whatever_its_number() {
+fn a_grant_accepted_with_any_number() {
     let plant = |c: &mut Config| c.faults = Faults { takes_any_grant: true, ..Faults::default() };
     is_noticed(Shows::Violation, 20_000, of(WITHIN[0]), deadly, plant);
 }
 
 #[test]
-fn a_hello_that_names_nothing() {
+fn a_hello_that_names_no_locks() {
     let plant = |c: &mut Config| c.faults = Faults { hello_names_nothing: true, ..Faults::default() };
     is_noticed(Shows::Violation, 1000, of(WITHIN[0]), deadly, plant);
 }
@@ -240,7 +240,7 @@ fn switch_is_noticed(within: u64, plant: impl Fn(&mut Faults)) {
 }
 
 #[test]
-fn one_that_does_not_wait_for_those_that_leave_before_it() {
+fn a_departure_that_ignores_the_switch_order() {
     switch_is_noticed(1000, |f| f.ignores_after = true);
 }
 

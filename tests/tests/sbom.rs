@@ -25,7 +25,7 @@ fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn it_has_what_is_shipped_and_nothing_else() {
+fn the_sbom_lists_only_shipped_packages() {
     let (metadata, lock) = of_this_workspace();
     let bill = cyclonedx(&metadata, &lock).expect("made");
     let names = texts(&bill["components"], "name");
@@ -78,7 +78,7 @@ fn it_is_cyclonedx_1_5() {
 }
 
 #[test]
-fn what_has_no_licence_or_checksum_is_named() {
+fn a_package_without_licence_or_checksum_is_named() {
     let (metadata, lock) = of_this_workspace();
     let mut without = metadata.clone();
     let packages = without["packages"].as_array_mut().expect("a list");

@@ -54,9 +54,9 @@ fn circular_systems_with_locks_and_sets_converge() {
 
 /// Half of the word graphs run without faults: there, each change object is started only once.
 #[test]
-fn graphs_of_words_start_everybody_once() {
+fn word_graphs_start_each_object_once() {
     let calm = [Weather::Plain, Weather::AnyOrder];
-    let test = "graphs_of_words_start_everybody_once";
+    let test = "word_graphs_start_each_object_once";
     runs::judge_all(test, &WORDS, Seeds::share(1, 2), Weather::config, &calm, runs::starts_once);
 }
 
@@ -202,7 +202,7 @@ fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
 /// requester's own name (5297, 4937), or with the same rank (8345, 8666, 13043); a departing change object and its
 /// helper, each asked to release the other's speculative grant (802, 1534).
 #[test]
-fn switches_that_got_stuck_for_nothing_come_to_rest() {
+fn switches_once_reported_as_deadlocked_converge() {
     for seed in [242, 802, 818, 1308, 1534, 1729, 1790, 3026, 4937, 5297, 8068, 8345, 8666, 13043, 37974] {
         let (weather, _, pair, plan) = drawn_switch(seed);
         match switching::play(&pair, &plan, weather.config(seed)) {
@@ -216,7 +216,7 @@ fn switches_that_got_stuck_for_nothing_come_to_rest() {
 /// 75830: judged when they came back, by later events on other hosts); a kept change object that was granted as
 /// departed before it was rolled back, or before its host was back (50221, 52783, 62548, 77057).
 #[test]
-fn switches_that_were_called_wrong_for_nothing_are_right() {
+fn switches_once_judged_faulty_are_accepted() {
     for seed in [50221, 52783, 62548, 74826, 75830, 77057] {
         let (weather, _, pair, plan) = drawn_switch(seed);
         match switching::play(&pair, &plan, weather.config(seed)) {
@@ -230,7 +230,7 @@ fn switches_that_were_called_wrong_for_nothing_are_right() {
 /// rollback at the end or in the middle. A switch converges, or reports its waits; no host activates while others still
 /// need its change objects in order to depart; no unaffected change object moves; a rollback ends in the initial state.
 #[test]
-fn switches_come_to_rest_and_nobody_goes_on_too_early() {
+fn switches_converge_and_no_host_activates_too_early() {
     let (mut rest, mut refused, mut reported) = (0, 0, 0);
     for seed in Seeds::share(1, 4) {
         let (weather, detaching, pair, plan) = drawn_switch(seed);
@@ -260,7 +260,7 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
 /// A lying member can't move or block change objects that no dependency connects with it; after a fence, all that do
 /// not need it converge. A fault that this finds: `planted::a_request_that_no_dependency_justifies`.
 #[test]
-fn a_member_that_lies_reaches_what_its_dependencies_lead_to_and_nothing_else() {
+fn a_lying_member_affects_only_objects_connected_with_it() {
     let mut all = Vec::new();
     for seed in Seeds::share(1, 10) {
         let system = liar::draw(&mut Random::new(seed));

@@ -195,7 +195,7 @@ fn files_are_short_enough_to_be_read() {
 }
 
 #[test]
-fn every_file_says_first_what_it_is() {
+fn every_source_file_begins_with_its_responsibility() {
     let wrong = |t: &&Text| {
         let first = t.text.lines().next().unwrap_or_default();
         first.strip_prefix("//! ").is_none_or(|words| !words.starts_with(|c: char| c.is_alphanumeric() || c == '`'))
@@ -275,7 +275,7 @@ fn mentions_field(code: &str, what: &str) -> bool {
 }
 
 #[test]
-fn nothing_unsafe_unfinished_or_silenced() {
+fn no_code_is_unsafe_unfinished_or_silenced() {
     // Concatenated, so that this file does not break its own rules.
     let words = [
         (concat!("uns", "afe "), "forbidden in all crates"),
@@ -402,7 +402,7 @@ fn every_example_is_used_by_a_test() {
 }
 
 #[test]
-fn nothing_of_one_machine_and_nothing_left_behind() {
+fn no_file_has_paths_of_a_machine_or_is_left_by_a_tool() {
     let machine = [concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/ho", "me/")];
     let tools = [".pending-snap", ".snap.new", ".orig", ".rej", ".swp"];
     let mut faults = Vec::new();
@@ -514,7 +514,7 @@ fn every_crate_goes_by_the_workspaces_lints() {
 }
 
 #[test]
-fn the_rules_find_what_they_are_for() {
+fn the_tidy_rules_find_their_faults() {
     assert_eq!(without_comment("let x = 1; // unsafe"), "let x = 1; ");
     assert_eq!(without_comment("let x = \"http://x\"; // y"), "let x = \"http://x\"; ");
     assert!(mentions("use cobd::run;", "cobd::") && mentions("(cobd::x)", "cobd::"));

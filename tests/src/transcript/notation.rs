@@ -147,7 +147,7 @@ mod tests {
     use cob_engine::sim::Random;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn a_printed_system_is_parsed_to_the_same_system() {
         for seed in 0..50 {
             let drawn = if seed % 2 == 0 { WITHIN[6] } else { BUDGETS[1] };
             let drawn = (drawn.draw)(&mut Random::new(seed));

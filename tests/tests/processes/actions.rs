@@ -221,7 +221,7 @@ echo up > state
 }
 
 #[test]
-fn exported_values_travel_to_the_actions_that_rest_on_them() {
+fn exported_values_reach_the_actions_of_dependents() {
     const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -291,7 +291,7 @@ services:
 "#;
 
 #[test]
-fn what_is_kept_is_still_there_when_its_change_object_has_left() {
+fn a_kept_object_stays_up_after_it_departed() {
     let mut cluster = cluster(&["n1", "n2"]);
     let model = cluster.write_model("model", &[("model.yaml", KEPT), QUICK, CHECK]);
     let first = cluster.generate(&model);

@@ -132,7 +132,7 @@ fn goes_from_nothing_to_a_member(bed: &Bed) {
 }
 
 #[test]
-fn a_machine_becomes_a_member_and_the_same_again_changes_nothing() {
+fn a_bootstrap_enrols_a_machine_and_its_repeat_changes_no_files() {
     let bed = Bed::with_stand_in();
     goes_from_nothing_to_a_member(&bed);
     // No token was in a command line; the destination follows all options.

@@ -95,7 +95,7 @@ impl Rolling {
 }
 
 #[test]
-fn a_roll_out_disturbs_one_at_a_time_whoever_is_killed() {
+fn a_rollout_with_kills_disturbs_one_object_at_a_time() {
     let mut rolling = Rolling::new(1);
     let first = rolling.switch("1");
     rolling.cluster.wait_converged(first, PATIENCE);
@@ -226,7 +226,7 @@ cobs:
 }
 
 #[test]
-fn who_waits_for_a_host_that_goes_on_takes_no_token() {
+fn an_object_that_waits_for_a_lock_takes_no_token() {
     let mut cluster = cluster(&["n1", "n2", "n3"]);
     let folder = cluster.path("up");
     fs::create_dir(&folder).expect("a folder");

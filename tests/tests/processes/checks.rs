@@ -65,7 +65,7 @@ fn ended(cluster: &Cluster, mut round: CheckRound) -> CheckRound {
 }
 
 #[test]
-fn what_nobody_has_noticed_is_found_told_and_put_right() {
+fn cobctl_check_finds_reports_and_repairs_unnoticed_drift() {
     let cluster = started();
     let check = |words: &[&str]| run(cobctl(&cluster, &["n1", "n2"], &[&["check"], words].concat()));
     let well = check(&[]);

@@ -59,7 +59,7 @@ fn written(cluster: &Cluster, file: &str) -> String {
 }
 
 #[test]
-fn actions_get_nothing_that_was_not_meant_for_them() {
+fn actions_inherit_no_secrets_and_no_open_files() {
     let (mut cluster, generation) = published();
     // A file left open by the program that starts the daemon.
     let secret = cluster.path("left-open");

@@ -130,7 +130,7 @@ fn on_a_full_disk_no_generation_is_made_and_the_disk_is_named() {
 }
 
 #[test]
-fn on_a_full_disk_the_daemon_stops_and_loses_nothing() {
+fn a_full_disk_stops_the_daemon_without_loss_of_orders() {
     let (mut cluster, generation) = one_host();
     let Some(disk) = SmallDisk::mount(&cluster.path("n1"), "4m") else { return };
     cluster.bring_up(generation, PATIENCE);
@@ -291,7 +291,7 @@ fn an_index_that_is_gone_or_spoilt_is_made_again() {
 }
 
 #[test]
-fn an_ordinary_end_loses_nothing_that_was_told() {
+fn an_ordinary_stop_keeps_the_whole_history() {
     let mut cluster = cluster(&["n1"]);
     let blind = "check: {run: '[ ! -e $COB_STATE_DIR/blind ] && ./check.sh', interval: 20ms}";
     let model = MODEL.replace("check: {run: ./check.sh}", blind);

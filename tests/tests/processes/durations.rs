@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_was_recorded_makes_the_time_of_a_plan() {
+fn recorded_durations_give_the_time_of_a_plan() {
     let mut cluster = cluster(&["n1", "n2"]);
     let model = cluster.write_model("model", &[("model.yaml", MODEL), crate::QUICK, crate::CHECK]);
     let generation = cluster.generate(&model);

@@ -284,7 +284,7 @@ fn a_host_joins_with_a_token_that_is_good_once() {
 }
 
 #[test]
-fn a_host_that_was_lost_gets_a_new_key_and_its_old_one_is_revoked() {
+fn a_lost_host_enrols_with_a_new_key_and_the_old_is_revoked() {
     let site = Site::new(&[]);
     assert!(site.join(&site.enroll("h1", "1h"), "h1").status.success());
     let (old, config) = (site.key_of("h1"), text(&site.path("h1/cobd.toml")));
@@ -378,7 +378,7 @@ fn a_person_accepts_keys_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_host_gets_its_own_bundle_and_nothing_of_others() {
+fn a_host_gets_only_its_own_bundle() {
     let site = Site::new(&[]);
     for host in ["h1", "h2"] {
         let output = site.join(&site.enroll(host, "1h"), host);
@@ -440,7 +440,7 @@ fn a_host_gets_its_own_bundle_and_nothing_of_others() {
 }
 
 #[test]
-fn five_hundred_who_say_nothing_keep_nobody_out() {
+fn five_hundred_silent_connections_do_not_block_an_enrolment() {
     let site = Site::new(&[]);
     let command = site.enroll("h1", "1h");
     let silent: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(site.address).expect("connected")).collect();
@@ -466,7 +466,7 @@ fn five_hundred_who_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn a_server_keeps_its_key_and_what_it_knows() {
+fn a_restarted_server_keeps_its_key_and_its_hosts() {
     let mut site = Site::new(&[]);
     let command = site.enroll("h1", "1h");
     assert!(site.join(&command, "h1").status.success());

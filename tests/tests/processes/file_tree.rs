@@ -106,7 +106,7 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
 }
 
 #[test]
-fn users_lines_outlive_what_moves_a_tree_off_and_on() {
+fn edits_of_users_survive_a_tree_that_goes_off_and_on() {
     let mut cluster = cluster(&["n1"]);
     let root = cluster.path("host");
     fs::create_dir_all(&root).expect("made");
@@ -315,7 +315,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
 
 /// A discard works for a prepared generation in any state; and files that can't be checked are reported.
 #[test]
-fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
+fn a_discard_forgets_decisions_and_unreadable_files_are_reported() {
     let content = |port: u32| {
         format!(
             "manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}, y.conf: {{content: \"y {port}\\n\"}}}}"
@@ -357,7 +357,7 @@ fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
 
 /// A rollback is checked beforehand, too; and it also takes back the decisions of the switch.
 #[test]
-fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
+fn a_rollback_is_checked_for_conflicts_and_undoes_decisions() {
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
     let mut cluster = with_tree(&content(1));
     let first = cluster.status("n1").and_then(|status| status.generation).expect("active");
@@ -408,7 +408,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
 /// A path that moves from one change object to another keeps users' edits. That is no conflict: neither in the preview
 /// nor in the switch, although the first change object is checked before the second has the path.
 #[test]
-fn a_path_that_another_one_takes_is_in_no_conflict() {
+fn a_path_that_moves_to_another_object_is_no_conflict() {
     let mut cluster = cluster(&["n1"]);
     let model = |cluster: &Cluster, more: &str, of_a: &str, of_b: &str| {
         let tree = |name: &str, files: &str| match files {
@@ -442,7 +442,7 @@ fn a_path_that_another_one_takes_is_in_no_conflict() {
 }
 
 #[test]
-fn what_was_edited_in_vain_can_be_decided_by_later() {
+fn a_refused_edit_is_kept_and_can_resolve_the_conflict_later() {
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
     let mut cluster = with_tree(&content(1));
     let path = cluster.path("host/x.conf");
@@ -469,7 +469,7 @@ fn what_was_edited_in_vain_can_be_decided_by_later() {
 }
 
 #[test]
-fn what_could_never_be_brought_about_does_not_keep_its_host() {
+fn a_failed_file_tree_does_not_block_the_next_switch() {
     let content = |file: &str| format!("files: {{{file}: {{content: \"y\\n\"}}}}");
     let mut cluster = cluster(&["n1"]);
     fs::create_dir_all(cluster.path("host/real")).expect("made");
@@ -490,7 +490,7 @@ fn what_could_never_be_brought_about_does_not_keep_its_host() {
 }
 
 #[test]
-fn what_leaves_and_meets_a_conflict_says_how_to_decide() {
+fn a_departing_tree_in_conflict_shows_how_to_resolve_it() {
     let content = "on_drift: adopt, files: {x.conf: {content: \"ours\\n\"}, y.conf: {content: \"ours\\n\"}}";
     let mut cluster = cluster(&["n1"]);
     let files = ["x.conf", "y.conf"].map(|name| cluster.path("host").join(name));
@@ -584,7 +584,7 @@ fn hundreds_of_trees_are_brought_about_at_the_same_time() {
 }
 
 #[test]
-fn what_differs_on_all_hosts_is_shown_at_once() {
+fn cobctl_diff_shows_the_differences_of_all_hosts() {
     let hosts = ["n1", "n2"];
     let mut cluster = cluster(&hosts);
     let tree = |cob: &str, more: &str| {
@@ -642,7 +642,7 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
 }
 
 #[test]
-fn what_others_have_changed_is_told_as_long_as_it_differs() {
+fn drift_is_reported_as_long_as_the_file_differs() {
     let content = |a: u32| format!("on_drift: report, files: {{a: {{content: \"{a}\\n\"}}, b: {{content: \"b\\n\"}}}}");
     let mut cluster = with_tree(&content(1));
     let drift = |cluster: &Cluster| -> Vec<String> {

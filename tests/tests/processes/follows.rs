@@ -43,7 +43,7 @@ pub(crate) fn publish(cluster: &mut Cluster, number: u64) -> GenerationNumber {
 }
 
 #[test]
-fn what_was_withdrawn_while_a_host_went_in_steps_is_not_followed_to_again() {
+fn a_host_in_steps_does_not_follow_to_a_withdrawn_generation() {
     let mut cluster = cluster(&["n1", "n2"]);
     let one = publish(&mut cluster, 1);
     cluster.bring_up(one, PATIENCE);

@@ -89,7 +89,7 @@ fn warnings(cluster: &Cluster, host: &str, since: usize) -> Vec<String> {
 }
 
 #[test]
-fn each_stranger_is_sent_away_with_one_line_that_says_why() {
+fn each_stranger_is_refused_with_one_line_of_log() {
     let (mut cluster, generation) = converged();
     let port = cluster.address("n2");
     for (words, bytes) in strangers() {
@@ -106,7 +106,7 @@ fn each_stranger_is_sent_away_with_one_line_that_says_why() {
 }
 
 #[test]
-fn a_flood_of_strangers_costs_no_memory_and_touches_nobody() {
+fn a_flood_of_strangers_costs_no_memory_and_no_links() {
     let (cluster, generation) = converged();
     let port = cluster.address("n2");
     let link = |cluster: &Cluster| {
@@ -182,7 +182,7 @@ fn batches_of_a_newer_protocol_are_dropped_and_logged_once() {
 }
 
 #[test]
-fn foreign_pages_get_nothing_over_http() {
+fn requests_of_foreign_pages_are_refused() {
     let (cluster, generation) = converged();
     let port = cluster.address("n2");
     let ask = |head: &str| {

@@ -33,7 +33,7 @@ fn runs(name: &str) -> bool {
 }
 
 #[test]
-fn what_becomes_of_another_kind_leaves_as_what_it_was_and_comes_anew() {
+fn an_object_of_another_kind_departs_as_the_old_and_starts_as_the_new() {
     let mut cluster = cluster(&["n1", "n2"]);
     let root = cluster.path("root");
     fs::create_dir(&root).expect("made");

@@ -66,7 +66,7 @@ fn hosts_that_leave_together_leave_after_each_other_and_come_up_without_a_place_
 }
 
 #[test]
-fn a_host_leaves_with_what_it_needs_of_one_that_has_gone_on() {
+fn a_host_departs_after_the_host_it_needs_has_switched() {
     let mut cluster = cluster(&["n1", "n3"]);
     let needs = "    transitions: [{from: up, to: down, needs: [n1/registry@up]}]\n";
     let before = format!("  n1/registry: {{kind: quick}}\n  n3/x:\n    kind: quick\n{needs}");
@@ -101,7 +101,7 @@ fn outdated(cluster: &Cluster) -> bool {
 }
 
 #[test]
-fn what_a_host_that_leaves_was_promised_comes_back() {
+fn a_departing_host_releases_its_grants() {
     let mut cluster = cluster(&["n1", "n2", "n3"]);
     let (_, two) = with_a_promise(&mut cluster);
     cluster.switch_all(two);
@@ -158,7 +158,7 @@ fn all_hosts_are_replaced_by_others() {
 }
 
 #[test]
-fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
+fn a_dead_host_outside_the_generation_can_be_fenced() {
     let mut cluster = cluster(&["n1", "n2", "n3"]);
     let (_, two) = with_a_promise(&mut cluster);
     cluster.kill("n3");
@@ -238,7 +238,7 @@ fn a_host_that_was_removed_is_no_stranger_and_its_part_of_the_switch_is_known() 
 
 /// The other hosts were not told to switch there: they look up what the generation of the canary lets it ask for.
 #[test]
-fn a_canary_gets_what_its_generation_lets_it_ask_for() {
+fn a_canary_may_request_what_its_generation_justifies() {
     let mut cluster = cluster(&["n1", "n2"]);
     let one = generate(&mut cluster, "one", &["n1", "n2"], "  n1/db: {kind: quick}\n  n2/a: {kind: quick}\n");
     cluster.bring_up(one, PATIENCE);

@@ -110,7 +110,7 @@ fn unjustified(cluster: &Cluster, host: &str) -> u64 {
 
 /// As in `member-takes-others-down`: a0 has no connection to n1/a, and requests it to be off.
 #[test]
-fn what_no_dependency_justifies_moves_nothing_and_is_named() {
+fn an_unjustified_request_is_refused_and_reported() {
     let (cluster, _) = converged();
     // The result of a check may arrive late.
     let is_of_it =
@@ -159,7 +159,7 @@ fn going(generation: u64, round: u32) -> Item {
 }
 
 #[test]
-fn a_lie_of_where_one_goes_hides_no_word_that_is_true() {
+fn a_false_switch_announcement_does_not_hide_a_true_one() {
     let (mut cluster, _) = converged();
     cluster.kill("n2");
     let two = publish(&mut cluster, 2);

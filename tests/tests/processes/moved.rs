@@ -87,7 +87,7 @@ fn hosts_get_other_addresses_without_a_restart() {
 
 /// Its state on disk names the address that another host has by now.
 #[test]
-fn a_host_that_was_away_while_its_address_changed_finds_the_new_one_in_the_depot() {
+fn a_host_finds_its_changed_address_in_the_depot() {
     let mut cluster = cluster(&HOSTS);
     let old = brought_up(&mut cluster);
     let swapped = [old[0], old[2], old[1]];

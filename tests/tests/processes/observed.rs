@@ -117,7 +117,7 @@ fn tree(cluster: &Cluster, mode: &str) -> PathBuf {
 }
 
 #[test]
-fn files_that_are_as_wanted_count_whoever_has_written_them() {
+fn observed_files_with_the_wanted_content_count_as_present() {
     let mut cluster = cluster(&["n1"]);
     let conf = cluster.path("host/a.conf");
     fs::create_dir_all(conf.parent().expect("a folder")).expect("made");

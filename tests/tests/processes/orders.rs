@@ -34,7 +34,7 @@ fn told(cluster: &Cluster) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_order_is_in_the_history_with_who_gave_it_also_after_a_kill() {
+fn the_history_keeps_each_order_with_its_operator_after_a_kill() {
     let mut cluster = cluster(&["n1"]);
     let model = cluster.write_model("model", &[("model.yaml", MODEL)]);
     let generation = cluster.generate(&model);

@@ -183,7 +183,7 @@ fn a_tab_sees_the_cluster_its_changes_and_the_end_of_an_order() {
 }
 
 #[test]
-fn other_pages_and_other_users_get_nothing() {
+fn requests_of_other_pages_and_users_are_refused() {
     let page = Page::open();
     let key = page.bearer();
     let front = page.request("GET", "/", &[], "");

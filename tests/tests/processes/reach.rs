@@ -110,7 +110,7 @@ fn canaries_and_waves_go_back_with_the_others_where_the_policy_says_so() {
 }
 
 #[test]
-fn what_was_said_to_a_canary_alone_is_for_all_when_the_switch_is_ordered_again() {
+fn a_second_switch_order_extends_a_canary_switch_to_all_hosts() {
     let flags = Flags::of_which_one_fails("rollback");
     // The state that an interrupted `cobctl` leaves.
     let alone = "{\"generation\": 2, \"on_failure\": \"hold\", \"alone\": true, \"only\": [\"n1\"]}";
@@ -166,7 +166,7 @@ fn a_rollback_has_not_ended_well_while_a_host_that_leaves_with_it_has_failed() {
 }
 
 #[test]
-fn what_a_rollback_has_left_is_noted_as_such() {
+fn a_rolled_back_switch_is_recorded_as_rolled_back() {
     let mut flags = Flags::new(&["n1", "n2"], "hold");
     flags.publish(&[("n1/a", "one"), ("n2/b", "one")]);
     flags.cluster.bring_up(ONE, PATIENCE);
@@ -181,7 +181,7 @@ fn what_a_rollback_has_left_is_noted_as_such() {
 }
 
 #[test]
-fn nobody_who_returns_begins_a_switch_that_was_cancelled() {
+fn a_host_that_comes_back_does_not_start_a_cancelled_switch() {
     const ALL: [&str; 3] = ["n1", "n2", "n3"];
     let mut flags = Flags::new(&ALL, "hold");
     flags.publish(&[("n1/a", "one"), ("n2/b", "one"), ("n3/c", "one")]);

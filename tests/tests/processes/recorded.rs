@@ -60,7 +60,7 @@ fn broken() -> (Cluster, GenerationNumber, PathBuf) {
 }
 
 #[test]
-fn a_withdrawn_switch_is_noted_as_one_though_the_host_that_withdrew_it_is_away() {
+fn a_withdrawn_switch_is_one_outcome_without_the_withdrawing_host() {
     let (mut cluster, one, folder) = broken();
     fs::write(folder.join("wait"), "").expect("written");
     let switch = cobctl(&cluster, &HOSTS, &["switch", "2", "--on-failure", "rollback", "--wait", "60s"]).spawn();

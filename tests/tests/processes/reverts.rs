@@ -37,7 +37,7 @@ fn begun() -> (Cluster, std::path::PathBuf) {
 }
 
 #[test]
-fn who_leaves_is_taken_back_in_the_reverse_order_with_what_was_saved() {
+fn a_departing_object_is_reverted_in_reverse_with_saved_data() {
     let (mut cluster, place) = begun();
     let read = |name: &str| fs::read_to_string(place.join(name)).expect("read");
     let text = MODEL.replace("PLACE", &place.display().to_string());
@@ -62,7 +62,7 @@ fn who_leaves_is_taken_back_in_the_reverse_order_with_what_was_saved() {
 }
 
 #[test]
-fn who_goes_back_twice_takes_back_each_time() {
+fn two_rollbacks_run_the_reverts_each_time() {
     let (mut cluster, place) = begun();
     let text = MODEL.replace("PLACE", &place.display().to_string());
     let mut generations = Vec::new();
@@ -98,7 +98,7 @@ fn something_else(place: &std::path::Path, tree: bool) -> String {
 }
 
 #[test]
-fn who_goes_back_twice_leaves_nothing_of_what_is_in_between() {
+fn two_rollbacks_remove_the_kind_in_between() {
     let mut cluster = cluster(&["n1"]);
     let place = cluster.path("place");
     fs::create_dir_all(&place).expect("made");

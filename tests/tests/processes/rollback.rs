@@ -354,7 +354,7 @@ fn a_failure_leads_back_to_where_an_order_had_led_back_to() {
 }
 
 #[test]
-fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
+fn a_failed_switch_is_held_explained_and_completed_by_a_retry() {
     let mut shop = Shop::new();
     let two = shop.publish(2);
     shop.break_it("n3", 2);
@@ -381,7 +381,7 @@ fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
 }
 
 #[test]
-fn a_return_that_fails_stops_and_is_shown_until_somebody_has_mended_it() {
+fn a_failed_rollback_stops_and_is_shown_until_its_repair() {
     let mut shop = Shop::new();
     let (one, two) = (GenerationNumber(1), shop.publish(2));
     shop.break_it("n3", 2);
@@ -493,7 +493,7 @@ cobs:
 
 /// The grant to the unreachable host is invalidated, and that host learns of it when it is back.
 #[test]
-fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
+fn the_connectivity_guard_invalidates_grants_of_unreachable_hosts() {
     let mut cluster = cluster(&["n1", "n2"]);
     let folder = cluster.path("two");
     fs::create_dir(&folder).expect("a folder");
@@ -571,7 +571,7 @@ cobs:
 
 /// n2 has been idle and converged for long when n1 requests a change object of it.
 #[test]
-fn what_fails_on_a_host_that_has_settled_because_another_asks_late_is_taken_back_too() {
+fn a_late_request_that_fails_on_a_settled_host_is_rolled_back() {
     let mut cluster = cluster(&["n1", "n2"]);
     let folder = cluster.path("late");
     fs::create_dir(&folder).expect("a folder");

@@ -286,7 +286,7 @@ fn a_canary_stops_for_a_host_that_has_failed_before() {
 }
 
 #[test]
-fn a_budget_stops_where_the_failed_one_still_serves_until_it_is_raised() {
+fn a_failed_object_stops_a_rollout_until_the_budget_is_raised() {
     let mut rollout = Rollout::new(Some(1));
     HOSTS.iter().for_each(|host| rollout.breaks(host));
     let second = rollout.generate(2);
@@ -351,7 +351,7 @@ fn a_first_generation_that_fails_hints_at_no_rollback() {
 
 /// The limit is an operator's: if it can't be kept, the command stops with an error.
 #[test]
-fn waves_that_would_be_one_of_all_hosts_are_refused() {
+fn a_host_limit_is_refused_if_all_hosts_must_switch_together() {
     let mut cluster = cluster(&["n1", "n2"]);
     for version in 1..=2 {
         let text = format!(

@@ -391,7 +391,7 @@ fn twenty_planted_secrets_are_found_nowhere() {
 }
 
 #[test]
-fn a_host_refuses_what_was_sealed_for_another_key() {
+fn a_host_refuses_secrets_sealed_for_another_key() {
     let mut planted = plant();
     fs::remove_file(planted.cluster.path("n1/identity.key")).expect("removed");
     let own = SecretKey::load_or_create(&planted.cluster.path("n1/identity.key")).expect("another key").public();

@@ -122,7 +122,7 @@ cobs:
 "#;
 
 #[test]
-fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
+fn cobctl_logs_shows_and_follows_a_service_over_restarts() {
     use std::io::{BufRead as _, BufReader};
 
     let mut cluster = cluster(&["n1"]);

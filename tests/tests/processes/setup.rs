@@ -60,7 +60,7 @@ fn a_state_folder_that_others_may_write_to_is_refused() {
 }
 
 #[test]
-fn a_log_filter_that_is_none_is_a_wrong_configuration() {
+fn an_invalid_log_filter_is_a_configuration_error() {
     let (cluster, _) = published(&["n1", "n2"]);
     cluster.configure("n1", "");
     let file = cluster.path("n1.toml");
@@ -141,7 +141,7 @@ fn a_daemon_waits_for_its_first_generation_and_says_so() {
 }
 
 #[test]
-fn what_keeps_a_daemon_from_starting_is_named_with_its_remedy() {
+fn a_failed_start_of_the_daemon_names_cause_and_remedy() {
     let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n2"]);
     let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
     cluster.generate(&model);

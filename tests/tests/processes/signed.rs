@@ -45,7 +45,7 @@ fn assert_refused(cluster: &Cluster, host: &str, order: &str, generation: u64, w
 }
 
 #[test]
-fn only_what_a_trusted_publisher_has_signed_is_switched_to() {
+fn only_generations_signed_by_a_trusted_publisher_are_switched_to() {
     let mut cluster = cluster();
     let one = generate(&mut cluster, "one");
     cluster.bring_up(one, PATIENCE);
@@ -72,7 +72,7 @@ fn only_what_a_trusted_publisher_has_signed_is_switched_to() {
 }
 
 #[test]
-fn the_way_back_is_the_signed_one_and_holds_across_restarts() {
+fn rollback_targets_are_the_signed_ones_and_survive_restarts() {
     let mut cluster = cluster();
     let all = ["one", "two", "three", "four", "five", "six"].map(|version| generate(&mut cluster, version));
     let [one, two, .., five, six] = all;
@@ -114,7 +114,7 @@ fn the_way_back_is_the_signed_one_and_holds_across_restarts() {
 }
 
 #[test]
-fn a_daemon_that_follows_does_not_follow_to_what_it_was_brought_back_from() {
+fn a_daemon_does_not_follow_to_a_generation_it_left_by_rollback() {
     let mut cluster = cluster();
     let one = generate(&mut cluster, "one");
     for host in cluster.hosts() {

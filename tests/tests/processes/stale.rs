@@ -9,7 +9,7 @@ use cob_types::status::Phase;
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
 #[test]
-fn what_died_while_the_daemon_was_away_is_found_and_mended() {
+fn drift_during_the_absence_of_the_daemon_is_repaired() {
     let mut cluster = cluster(&["n1"]);
     let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\"}}\ncobs: {n1/a: {kind: quick}}\n";
     let folder = cluster.write_model("model", &[("model.yaml", text), QUICK, CHECK]);
@@ -37,7 +37,7 @@ fn dead() -> String {
 }
 
 #[test]
-fn a_gate_waits_for_what_the_newest_generation_names() {
+fn a_gate_waits_for_the_address_of_the_newest_generation() {
     let mut cluster = cluster(&["n1"]);
     let publish = |cluster: &mut cob_tests::cluster::Cluster, address: &str| {
         let text = format!(

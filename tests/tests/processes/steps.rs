@@ -61,7 +61,7 @@ fn refused(cluster: &Cluster, word: &str, generation: GenerationNumber) -> Strin
 }
 
 #[test]
-fn what_is_gone_to_in_steps_is_not_called_off() {
+fn a_switch_in_steps_can_not_be_discarded() {
     let story = Story::begin();
     let Story { cluster, step, goal, .. } = &story;
     for generation in [goal, step] {
@@ -121,7 +121,7 @@ fn an_order_for_the_step_itself_leaves_the_goal() {
 }
 
 #[test]
-fn who_is_cancelled_in_steps_goes_back_to_where_the_others_go() {
+fn a_host_cancelled_in_steps_rolls_back_with_the_others() {
     let story = Story::begin();
     let Story { cluster, goal, .. } = &story;
     let before = GenerationNumber(goal.0 - 1);
@@ -138,7 +138,7 @@ fn who_is_cancelled_in_steps_goes_back_to_where_the_others_go() {
 }
 
 #[test]
-fn a_way_in_steps_is_planned_told_and_signed_as_one_switch() {
+fn a_switch_in_steps_is_planned_and_recorded_as_one_switch() {
     let hosts = ["n1", "n2"];
     let mut cluster = cluster(&hosts);
     let one = publish(&mut cluster, 1);

@@ -67,7 +67,7 @@ clusters: {{c: {{services: {{db: [n1], app: [n2]}}}}}}
 }
 
 #[test]
-fn who_needs_it_stops_first_and_starts_last_over_kills() {
+fn dependents_stop_first_and_start_last_over_kills() {
     let mut shop = Shop::new();
     let (code, said) = shop.cobctl(&["stop", "db", "--plan"]);
     assert!(code == 0 && said.contains("2 transitions in"), "{said}");
@@ -102,7 +102,7 @@ fn who_needs_it_stops_first_and_starts_last_over_kills() {
 }
 
 #[test]
-fn a_restart_takes_along_who_requires_it() {
+fn a_restart_also_restarts_the_dependents() {
     let shop = Shop::new();
     let (code, said) = shop.cobctl(&["restart", "db", "--plan"]);
     assert!(code == 0 && said.contains("4 transitions in"), "{said}");
@@ -137,7 +137,7 @@ fn reboot(cluster: &mut Cluster, host: &str) {
 }
 
 #[test]
-fn a_drained_host_runs_nothing_until_it_has_been_rebooted() {
+fn a_drained_host_runs_no_services_until_its_reboot() {
     let mut cluster = cluster(&HOSTS);
     let asked = cluster.path("reboot");
     cluster.configure("n1", &format!("reboot = \"touch {}\"", asked.display()));
@@ -181,7 +181,7 @@ fn an_order_that_others_end_is_not_called_done() {
 }
 
 #[test]
-fn a_restart_ends_no_order_to_stop_and_a_boot_no_own_one() {
+fn a_stop_order_survives_a_restart_order_and_a_boot() {
     let mut shop = Shop::new();
     assert_eq!(shop.cobctl(&["drain", "n1", "--wait", "60s"]).0, 0);
     let (code, said) = shop.cobctl(&["restart", "app"]);
@@ -281,7 +281,7 @@ fn a_reboot_that_fails_says_why_and_ends_the_waves() {
 }
 
 #[test]
-fn what_can_not_be_stopped_is_refused_with_what_there_is() {
+fn a_stop_of_unknown_objects_is_refused_with_a_proposal() {
     let shop = Shop::new();
     let (code, said) = shop.cobctl(&["stop", "dbb", "n9"]);
     assert!(code == 2 && said.contains("did you mean `db`?") && said.contains("n9"), "{said}");

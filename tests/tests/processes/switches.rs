@@ -233,7 +233,7 @@ fn ctl(cluster: &Cluster, said: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_final() {
+fn a_switch_continues_when_a_stuck_object_is_marked_departed() {
     let (cluster, two) = with_stubborn();
     cluster.switch_all(two);
     let gave_up = || cluster.cob("n1/old").is_some_and(|c| c.failed && c.phase != Phase::Checking);
@@ -268,7 +268,7 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
 }
 
 #[test]
-fn who_waits_for_a_lost_host_goes_on_when_what_it_has_is_declared_final_or_it_is_fenced() {
+fn a_switch_continues_when_a_lost_host_is_marked_departed_or_fenced() {
     for order in [["mark-departed", "n1/old", "--yes"], ["mark-departed", "n1", "--yes"], ["fence", "n1", "--yes"]] {
         a_lost_host(&order);
     }

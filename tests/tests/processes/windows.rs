@@ -124,7 +124,7 @@ fn a_switch_waits_for_its_windows_and_an_operator_starts_or_drops_it() {
 }
 
 #[test]
-fn windows_of_hosts_that_do_not_change_count_for_nothing() {
+fn windows_of_unchanged_hosts_do_not_delay_a_switch() {
     let mut cluster = cluster(&["n1", "n2"]);
     let first = publish(&mut cluster, ["", ""], [1, 1], "");
     cluster.bring_up(first, PATIENCE);

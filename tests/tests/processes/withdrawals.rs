@@ -186,7 +186,7 @@ impl Field {
 }
 
 #[test]
-fn what_fails_under_the_policy_is_taken_back_everywhere_while_daemons_are_killed() {
+fn a_failed_switch_is_rolled_back_on_all_hosts_despite_kills() {
     let (switches, seed) = (from_environment("COB_SWITCHES", 3), from_environment("COB_SEED", 1));
     let (mut random, mut kills) = (Random::new(seed ^ 0x60), Random::new(seed ^ 0x61));
     let mut field = Field::new(&mut random);

@@ -102,7 +102,7 @@ pub(crate) fn logged(cluster: &Cluster) -> String {
 }
 
 #[test]
-fn whoever_has_no_more_time_to_wait_is_told_that_the_switch_goes_on() {
+fn an_interrupted_wait_reports_that_the_switch_continues() {
     let (cluster, _, after) = with_slow(cluster(&["n1", "n2"]));
     let waits =
         cobctl(&cluster, &["n1", "n2"], &["switch", &after.to_string(), "--wait", "60s"]).spawn().expect("runs");
@@ -117,7 +117,7 @@ fn whoever_has_no_more_time_to_wait_is_told_that_the_switch_goes_on() {
 }
 
 #[test]
-fn a_cancelled_switch_ends_what_runs_and_holds_also_over_a_kill() {
+fn a_cancel_ends_running_actions_and_survives_a_kill() {
     let (mut cluster, _, after) = with_slow(cluster(&["n1", "n2"]));
     begun(&cluster, after);
     let wrong = cluster.http("n1", "POST", "/v1/cancel", "{\"generation\":9}").expect_err("another generation");
@@ -236,7 +236,7 @@ fn cluster_of_three(further: &[&str]) -> Cluster {
 
 /// An order to switch forward never leads back from a newer generation that was faster.
 #[test]
-fn of_two_switches_the_newer_one_wins_on_every_host_whichever_comes_first() {
+fn the_newer_of_two_switch_orders_wins_on_every_host() {
     let cluster = cluster_of_three(&["second", "third"]);
     order(&cluster, "n1", "switch", "{\"generation\":2,\"seen\":1}");
     order(&cluster, "n1", "switch", "{\"generation\":3,\"seen\":1}");
@@ -308,7 +308,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
 /// The database stops only while the application servers are stopped, and the load balancer is started only after them:
 /// neither moves when an application server changes.
 #[test]
-fn who_is_not_moved_by_a_switch_need_not_go_with_a_canary() {
+fn an_unaffected_host_does_not_switch_with_the_canary() {
     let shop = |app: u32| {
         let (hosts, _) = THREE.split_once("cobs:").expect("it has some");
         let apps = ["n2", "n3"]
@@ -340,7 +340,7 @@ fn who_is_not_moved_by_a_switch_need_not_go_with_a_canary() {
 }
 
 #[test]
-fn waves_of_hosts_go_one_after_the_other() {
+fn waves_of_hosts_switch_one_after_the_other() {
     let cluster = cluster_of_three(&["second"]);
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
@@ -383,7 +383,7 @@ const NOTING: (&str, &str) = (
 );
 
 #[test]
-fn what_is_new_is_looked_at_while_it_is_prepared_and_once() {
+fn a_prepare_checks_new_and_changed_objects_once() {
     let mut cluster = cluster(&["n1"]);
     for n in 1..=2 {
         let model = cluster.write_model(&format!("v{n}"), &[("model.yaml", &noting(n)), QUICK, CHECK, NOTING]);
@@ -409,7 +409,7 @@ fn what_is_new_is_looked_at_while_it_is_prepared_and_once() {
 /// On a route of several generations a host receives the switch from other hosts and from two operators at once: a
 /// generation that is already fetched when the first step becomes active must not hold it there.
 #[test]
-fn orders_that_meet_on_the_way_hold_nobody_there() {
+fn concurrent_switch_orders_hold_no_host_in_an_intermediate_step() {
     const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
     let mut cluster = cluster(&HOSTS);
     let publish = |cluster: &mut Cluster, n: u64| {
@@ -524,7 +524,7 @@ cobs:
 }
 
 #[test]
-fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
+fn the_outcome_includes_restarts_of_a_host_after_it_converged() {
     let mut cluster = cluster(&["n1", "n2"]);
     for version in 1..=5 {
         let broken = cluster.path("broken").display().to_string();
