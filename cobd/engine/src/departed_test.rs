@@ -38,7 +38,7 @@ fn left() -> (Bench, String) {
 }
 
 #[test]
-fn what_one_that_has_left_gave_back_is_said_again_until_it_is_acknowledged() {
+fn a_release_of_a_departed_object_is_repeated_until_acknowledged() {
     let (mut b, n) = left();
     let release = format!("a: release h/y of a/a {n}");
     let mut times = Vec::new();
@@ -54,7 +54,7 @@ fn what_one_that_has_left_gave_back_is_said_again_until_it_is_acknowledged() {
 }
 
 #[test]
-fn one_that_is_back_repeats_itself_what_it_gave_back_before() {
+fn an_object_that_comes_back_repeats_its_earlier_release() {
     let (mut b, n) = left();
     b.event(back(&[X, Y]));
     b.found("h/y", "1");
@@ -66,7 +66,7 @@ fn one_that_is_back_repeats_itself_what_it_gave_back_before() {
 
 /// Its holder may be gone, and then only this query ends the grant.
 #[test]
-fn one_that_leaves_as_it_is_asks_whether_a_promise_is_still_meant() {
+fn a_kept_object_queries_its_grant_before_it_departs() {
     let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1, kept"]);
     b.hears("request a/a of h/y@1 #1.7 phase 0");
     b.event(go(2, &[X]));
@@ -79,7 +79,7 @@ fn one_that_leaves_as_it_is_asks_whether_a_promise_is_still_meant() {
 
 /// The other host may never have reached the abandoned generation.
 #[test]
-fn who_leaves_on_the_way_back_asks_for_any_content() {
+fn an_object_that_departs_in_a_rollback_requests_any_content() {
     let mut b = Bench::new(&[X]);
     let told = b.event(go(2, &[X, Y]));
     assert!(told.contains(&"check h/y".to_owned()), "{told:?}");
@@ -92,14 +92,14 @@ fn who_leaves_on_the_way_back_asks_for_any_content() {
 }
 
 #[test]
-fn who_leaves_on_the_way_forward_asks_for_the_content_that_it_was_made_for() {
+fn an_object_that_departs_in_a_switch_requests_its_own_content() {
     let mut b = Bench::new(&[X, Y]);
     let told = b.event(go(2, &[X]));
     assert!(number(&told).starts_with('#') && !told.iter().any(|t| t.ends_with("of any content")), "{told:?}");
 }
 
 #[test]
-fn any_content_serves_who_leaves_and_is_passed_on() {
+fn a_request_of_any_content_is_passed_on_and_granted() {
     let mut b = Bench::new(&["h/b: 0 1, is 0, prefers 0, transition 0 1 <- d/d@1"]);
     let told = b.hears("request a/a of h/b@1 #1.7 phase 0 expects another");
     assert!(told.iter().all(|t| !t.ends_with("of any content")), "{told:?}");
@@ -113,7 +113,7 @@ fn any_content_serves_who_leaves_and_is_passed_on() {
 }
 
 #[test]
-fn what_is_open_with_a_host_ends_when_it_is_acknowledged_or_the_host_is_fenced() {
+fn open_messages_with_a_host_end_by_acknowledgement_or_fence() {
     let a = HostName::new("a").expect("a host");
     let mut b = Bench::new(&[X, Y]);
     assert!(!b.engine.is_open_with(&a));
@@ -131,7 +131,7 @@ fn what_is_open_with_a_host_ends_when_it_is_acknowledged_or_the_host_is_fenced()
 }
 
 #[test]
-fn who_holds_a_promise_of_one_that_has_left_can_be_fenced() {
+fn a_host_that_holds_a_grant_of_a_departed_object_can_be_fenced() {
     let a = HostName::new("a").expect("a host");
     let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1"]);
     b.event(go(2, &[X]));

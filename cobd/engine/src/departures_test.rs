@@ -51,7 +51,7 @@ fn waits(bench: &Bench) -> Vec<String> {
 }
 
 #[test]
-fn a_host_asks_for_what_it_waits_for_and_activates_when_it_hears() {
+fn a_host_activates_when_all_awaited_departures_are_reported() {
     let mut b = Bench::new(&[X]);
     let told = b.event(go(&[X], order(&["h waits a/a", "h waits a/b"])));
     assert_eq!(told, ["write: SwitchStarted(GenerationNumber(2))", "a: ask-final 1 -> 2 turn 0: a/a a/b"]);
@@ -82,7 +82,7 @@ fn a_question_is_repeated_at_growing_intervals_and_when_the_link_is_new() {
 }
 
 #[test]
-fn what_is_said_of_another_switch_or_of_others_change_objects_does_not_count() {
+fn departures_of_another_switch_or_foreign_objects_are_ignored() {
     let mut b = Bench::new(&[X]);
     b.event(go(&[X], order(&["h waits a/a"])));
     b.meet("c");
@@ -94,7 +94,7 @@ fn what_is_said_of_another_switch_or_of_others_change_objects_does_not_count() {
 }
 
 #[test]
-fn one_that_leaves_after_others_is_final_when_they_are() {
+fn an_object_departs_after_the_objects_before_it_in_the_order() {
     let mut b = Bench::new(&[X, Y, Z]);
     let told = b.event(go(&[X], order(&["h/y after h/z", "h/z after a/a"])));
     assert!(told.contains(&"a: ask-final 1 -> 2 turn 0: a/a".to_owned()), "{told:?}");
@@ -112,7 +112,7 @@ fn one_that_leaves_after_others_is_final_when_they_are() {
 }
 
 #[test]
-fn what_is_final_is_told_once_it_is_and_grants_only_the_state_in_which_it_left() {
+fn a_departed_object_is_reported_and_grants_only_its_exit_state() {
     let mut b = Bench::new(&[X, Y, Z]);
     b.event(go(&[X], order(&["h/z after a/a"])));
     assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y h/nobody"]), ["a: final 1 -> 2 turn 0: h/nobody"]);
@@ -127,7 +127,7 @@ fn what_is_final_is_told_once_it_is_and_grants_only_the_state_in_which_it_left()
 }
 
 #[test]
-fn what_is_final_and_what_was_told_survive_a_return() {
+fn departures_survive_a_restart_of_the_daemon() {
     let mut b = Bench::new(&[X, Y, Z]);
     b.event(go(&[X], order(&["h/z after a/a", "h waits a/b"])));
     b.ended("h/y", true);
@@ -154,7 +154,7 @@ fn a_question_that_comes_before_go_is_answered_afterwards() {
 }
 
 #[test]
-fn who_has_gone_on_has_nothing_left_of_the_generation_before() {
+fn a_host_in_the_next_generation_reports_all_as_departed() {
     let mut b = Bench::new(&[X, Y]);
     b.event(go(&[X], free(2)));
     b.ended("h/y", true);
@@ -165,7 +165,7 @@ fn who_has_gone_on_has_nothing_left_of_the_generation_before() {
 }
 
 #[test]
-fn what_was_told_of_a_switch_that_was_left_does_not_count_in_the_next_try() {
+fn departures_of_an_abandoned_switch_do_not_count_in_the_next() {
     let mut b = Bench::new(&[X]);
     let again = || go(&[X], order(&["h waits a/a", "h waits a/b"]));
     b.event(again());
@@ -192,7 +192,7 @@ fn what_was_told_of_a_switch_that_was_left_does_not_count_in_the_next_try() {
 }
 
 #[test]
-fn who_asks_without_knowing_of_a_withdrawal_is_told_of_it() {
+fn an_asker_with_an_old_turn_is_told_the_new_turn() {
     let mut b = Bench::new(&[X, Y]);
     b.event(go(&[X], order(&["h waits a/a"])));
     b.event(back(&[X, Y]));
@@ -205,7 +205,7 @@ fn who_asks_without_knowing_of_a_withdrawal_is_told_of_it() {
 }
 
 #[test]
-fn a_person_may_declare_what_can_never_leave_final() {
+fn an_operator_can_mark_a_stuck_object_as_departed() {
     let stubborn = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- a/a@1";
     let mut b = Bench::new(&[X, stubborn]);
     b.event(go(&[X], order(&["h waits a/b"])));
@@ -225,7 +225,7 @@ fn declared(cob: &str) -> crate::record::OrderRecord {
 }
 
 #[test]
-fn what_is_taken_back_leaves_and_comes_anew_and_its_promises_stand() {
+fn an_object_taken_back_departs_and_starts_again_with_its_grants() {
     let mut b = Bench::new(&[X, Y]);
     let told = b.event(go(&[X, Y], order(&["again h/y"])));
     assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
@@ -244,7 +244,7 @@ fn what_is_taken_back_leaves_and_comes_anew_and_its_promises_stand() {
 }
 
 #[test]
-fn who_counts_on_one_that_has_left_is_asked_when_it_comes_back() {
+fn the_holder_of_a_grant_is_queried_when_the_object_comes_back() {
     let mut b = Bench::new(&[X, Y]);
     b.event(go(&[X], free(2)));
     b.ended("h/y", true);
@@ -258,7 +258,7 @@ fn who_counts_on_one_that_has_left_is_asked_when_it_comes_back() {
 }
 
 #[test]
-fn who_acts_for_another_generation_acts_with_its_rank() {
+fn an_object_that_serves_a_request_passes_its_rank_on() {
     let through = "h/y: 0 1, is 0, prefers 0, transition 0 1 <- a/b@1";
     let mut b = Bench::new(&[X, through]);
     b.event(go(&[X, through], free(2)));

@@ -33,7 +33,7 @@ fn acts(told: &[String], cob: &str) -> bool {
 }
 
 #[test]
-fn what_leaves_and_needs_a_change_object_of_the_lost_host_leaves_without() {
+fn a_departing_object_does_not_wait_for_a_fenced_host() {
     let mut b = Bench::new(&[M]);
     let told = b.event(go(&[], &[]));
     assert!(!acts(&told, "h/m"), "{told:?}");
@@ -49,7 +49,7 @@ fn what_leaves_and_needs_a_change_object_of_the_lost_host_leaves_without() {
 
 /// Its grants relied on locks of others, which release them as well.
 #[test]
-fn what_the_lost_host_has_promised_counts_no_more() {
+fn grants_of_a_fenced_host_do_not_count() {
     let mut b = Bench::new(&["h/s: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     assert_eq!(b.hears("grant d/d@1 to h/s #1.2"), ["note: h/s holds d/d@1"]);
     b.event(fence());
@@ -86,7 +86,7 @@ fn no_switch_waits_for_departures_of_the_lost_host() {
 }
 
 #[test]
-fn what_stays_and_needs_the_lost_host_waits_on() {
+fn an_object_that_stays_waits_for_the_fenced_host() {
     let mut b = Bench::new(&[STAYS]);
     let told = b.event(fence());
     assert!(!acts(&told, "h/s") && !b.engine.is_converged(), "{told:?}");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_satisfied_by_what_is_heard_after_the_host_has_converged() {
+    fn the_guard_confirms_when_peers_are_heard_after_convergence() {
         let mut watch = GuardTimer::new(Guard::new(20_000), at(0));
         assert_eq!(
             decided(&mut watch, 0, |ms| vec![heard(ms); 3]),
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn who_was_heard_before_the_activation_alone_is_not_reached() {
+    fn a_peer_heard_only_before_the_activation_counts_as_lost() {
         let mut watch = GuardTimer::new(Guard::new(5000), at(100));
         let (when, end, _) = decided(&mut watch, 100, |_| vec![heard(50)]);
         assert_eq!((when, end), (5100, Judgement::Lost(1)));
     }
 
     #[test]
-    fn what_falls_silent_is_lost_at_the_end_and_not_before() {
+    fn a_silent_peer_counts_as_lost_only_at_the_end() {
         let mut watch = GuardTimer::new(Guard::new(30_000), at(0));
         assert_eq!(decided(&mut watch, 0, |_| vec![heard(2500), LOST]).0, 30_000);
         // Not converged at the end, but all hosts are reached: other rules judge the failure.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reaches_most_gives_the_others_the_same_time_again() {
+    fn a_host_that_reaches_most_peers_extends_the_guard_once() {
         let mut watch = GuardTimer::new(Guard::new(8000), at(0));
         let one_lost = |ms: u64| vec![heard(ms), heard(ms), LOST];
         let (when, end, noted) = decided(&mut watch, 0, one_lost);

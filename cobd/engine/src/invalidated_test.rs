@@ -40,7 +40,7 @@ fn during_rollback() -> Bench {
 const LAPSED: &str = "a: lapsed a/a of h/net #1.7";
 
 #[test]
-fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
+fn recalled_grants_of_unreachable_hosts_are_invalidated() {
     let mut b = during_rollback();
     let a = HostName::new("a").expect("a host");
     assert!(b.engine.recalls_from(&a));
@@ -56,7 +56,7 @@ fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
 
 /// Also when the change object has departed, and after a restart.
 #[test]
-fn the_holder_is_told_until_it_has_given_the_promise_back() {
+fn an_invalidated_grant_is_reported_until_its_release() {
     let mut b = during_rollback();
     b.event(invalidate_grants(&["a"]));
     b.ended("h/net", true);
@@ -72,7 +72,7 @@ fn the_holder_is_told_until_it_has_given_the_promise_back() {
 }
 
 #[test]
-fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
+fn an_invalidated_grant_stays_invalidated_over_a_restart() {
     let mut b = during_rollback();
     b.event(invalidate_grants(&["a"]));
     b.returns();
@@ -93,7 +93,7 @@ fn only_recalled_grants_of_unreachable_hosts_are_invalidated() {
 }
 
 #[test]
-fn what_stays_promises_it_again_under_a_new_number_alone() {
+fn an_invalidated_grant_is_renewed_only_under_a_new_number() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     b.meet("c");
@@ -134,7 +134,7 @@ fn a_host_shows_an_invalidated_grant_until_its_release() {
 }
 
 #[test]
-fn what_has_drifted_is_shown_until_it_is_back() {
+fn a_grant_invalidated_by_drift_is_shown_until_its_release() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     b.event(Event::CheckWanted(cob_types::CobId::new("h/b").expect("an id")));
@@ -145,7 +145,7 @@ fn what_has_drifted_is_shown_until_it_is_back() {
 }
 
 #[test]
-fn what_is_broken_is_shown_by_the_holder_until_it_has_it_anew() {
+fn the_holder_shows_an_invalidated_grant_until_the_next_grant() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1 e/e@1"]);
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(invalid_grants(&b), [""; 0]);

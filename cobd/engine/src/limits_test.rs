@@ -29,7 +29,7 @@ fn ask_all(b: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn a_limit_lets_the_first_by_rank_go_and_tells_the_others_what_they_wait_for() {
+fn a_limit_starts_the_first_by_rank_and_the_others_report_it() {
     let mut b = Bench::new(&THREE);
     assert_eq!(order(&mut b, Order::Limit(Some(1))), ["write: Ordered(Limit(Some(1)))"]);
     assert_eq!(ask_all(&mut b), ["h/c 1 -> 0"]);
@@ -90,7 +90,7 @@ fn a_cancelled_switch_stands_where_it_is_until_it_resumes() {
 }
 
 #[test]
-fn nothing_is_activated_while_it_is_cancelled_even_if_all_have_left() {
+fn a_cancelled_switch_is_not_activated_before_its_resume() {
     let mut b = Bench::new(&[X, Y]);
     b.event(go(2, &[X]));
     order(&mut b, Order::Cancel(GenerationNumber(2)));
@@ -101,7 +101,7 @@ fn nothing_is_activated_while_it_is_cancelled_even_if_all_have_left() {
 }
 
 #[test]
-fn what_is_not_held_any_more_goes_on_and_a_pause_stays_one() {
+fn an_ended_cancel_continues_the_switch_and_keeps_a_pause() {
     let mut b = Bench::new(&[X, Y]);
     b.event(go(2, &[X]));
     assert_eq!(order(&mut b, Order::EndCancel), [""; 0], "nothing is held");
@@ -115,7 +115,7 @@ fn what_is_not_held_any_more_goes_on_and_a_pause_stays_one() {
 
 /// The order that replaces a cancelled switch, forward or back, must not start its actions again.
 #[test]
-fn what_was_cancelled_does_not_begin_again_on_the_way_to_another_generation() {
+fn a_cancelled_transition_does_not_start_in_another_generation() {
     const WAS: &str = "h/x: 0 1 2, is 1, prefers 1";
     const BAD: &str = "h/x: 0 1 2, is 1, prefers 2";
     let mut b = Bench::new(&[WAS, Y]);

@@ -60,7 +60,7 @@ fn numbers_that_a_hello_names_stand() {
 }
 
 #[test]
-fn words_of_an_older_life_mean_nothing() {
+fn messages_of_an_older_incarnation_are_ignored() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     b.restarted("a");
@@ -70,7 +70,7 @@ fn words_of_an_older_life_mean_nothing() {
 }
 
 #[test]
-fn a_folder_that_another_one_took_the_place_of_counts_again_from_its_next_life_on() {
+fn a_replaced_state_folder_counts_again_after_its_next_restart() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     let host = HostName::new("a").expect("a host");
     assert_eq!(b.engine.unheard(&host), None);
@@ -98,7 +98,7 @@ fn that_a_fenced_life_speaks_is_known() {
 }
 
 #[test]
-fn a_return_names_what_an_action_and_a_promise_rest_on() {
+fn a_restart_names_the_locks_under_actions_and_grants() {
     let mut b = Bench::new(&[
         "h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1",
         "h/c: 0 1, prefers 1, transition 0 1 <- e/e@1",
@@ -130,7 +130,7 @@ fn a_return_names_what_an_action_and_a_promise_rest_on() {
 }
 
 #[test]
-fn a_restored_lock_is_good_for_nothing_new_until_its_granter_confirms_it() {
+fn a_restored_lock_supports_no_new_grant_before_its_confirmation() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
     b.hears("request a/a of h/b@1 #1.7");
     b.hears("grant d/d@1 to h/b #1.2");
@@ -155,7 +155,7 @@ fn a_restored_lock_that_its_granter_does_not_know_is_lost() {
 }
 
 #[test]
-fn a_promise_of_before_is_asked_about() {
+fn a_grant_from_before_a_restart_is_queried() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     assert_eq!(b.returns(), ["write: life 2", "a: hello"]);
@@ -187,7 +187,7 @@ fn an_action_whose_lock_its_granter_does_not_know_is_checked_when_it_has_ended()
 }
 
 #[test]
-fn another_daemon_that_returns_hears_of_every_promise_that_is_older_than_this_life() {
+fn a_restarted_peer_is_told_of_locks_from_before_this_incarnation() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
     b.hears("request a/a of h/b@1 #1.7");
     b.hears("grant d/d@1 to h/b #1.2");
@@ -199,7 +199,7 @@ fn another_daemon_that_returns_hears_of_every_promise_that_is_older_than_this_li
 }
 
 #[test]
-fn a_second_fence_changes_nothing() {
+fn a_second_fence_has_no_effect() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     let a = HostName::new("a").expect("a name");
     b.hears("request a/a of h/b@1 #1.7");
@@ -226,7 +226,7 @@ fn a_second_fence_changes_nothing() {
 }
 
 #[test]
-fn what_a_host_holds_since_before_a_return_is_there_to_be_fenced() {
+fn a_host_with_a_grant_from_before_a_restart_can_be_fenced() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     b.returns();

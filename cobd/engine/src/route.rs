@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_goes_by_the_generations_in_between() {
+    fn a_host_that_missed_generations_switches_in_steps() {
         assert_eq!(first(9, 8, &[]), None);
         assert_eq!(first(9, 6, &[]), None, "the order of that pair is there");
         assert_eq!(first(9, 5, &[]), Some(8));

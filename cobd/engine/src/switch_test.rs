@@ -40,7 +40,7 @@ const HOLD: OnFailure = OnFailure::Hold;
 const BACK: Act = Act::GoBack { left: GenerationNumber(8), to: GenerationNumber(7) };
 
 #[test]
-fn a_switch_settles_when_the_host_has_converged_and_what_fails_then_is_none_of_it() {
+fn a_switch_settles_at_convergence_and_ignores_later_failures() {
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
     assert_eq!(switch.next(seen(7, Some(8), false)), None);
     assert_eq!(switch.next(seen(8, None, false)), None);
@@ -54,7 +54,7 @@ fn a_switch_settles_when_the_host_has_converged_and_what_fails_then_is_none_of_i
 }
 
 #[test]
-fn who_is_asked_by_a_host_under_way_is_in_the_switch_again() {
+fn a_request_of_a_switching_host_reopens_a_settled_switch() {
     let under_way = |to, left: Option<u64>, round| UnderWay { to: number(to), left: left.map(number), round };
     let this = under_way(8, None, 0);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
@@ -84,7 +84,7 @@ fn who_is_asked_by_a_host_under_way_is_in_the_switch_again() {
 }
 
 #[test]
-fn a_host_knows_what_it_is_on_its_way_back_from() {
+fn a_host_knows_the_generation_it_rolls_back_from() {
     let leaves = |switch: &Switching, round| switch.is_rolling_back_from(number(8), round);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 1))]);
     assert!(!leaves(&switch, 1));
@@ -100,7 +100,7 @@ fn a_host_knows_what_it_is_on_its_way_back_from() {
 }
 
 #[test]
-fn a_withdrawal_leads_back_once_and_what_fails_on_the_way_stops() {
+fn a_withdrawal_rolls_back_once_and_a_failed_rollback_stops() {
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), withdrawn(0, false)]);
     // Also after a crash between the two.
     assert_eq!(switch.next(seen(8, None, false)), Some(BACK));
@@ -182,7 +182,7 @@ fn an_order_waits_until_a_switch_that_leads_as_far_a_rollback_or_a_cancel() {
 }
 
 #[test]
-fn nobody_is_told_of_what_was_cancelled_until_that_is_taken_back() {
+fn a_cancelled_switch_is_not_announced_until_its_resume() {
     let mut switch = after(&[begun(5, 8, None, terms(ROLLBACK, 0))]);
     assert!(switch.is_told() && switch.leads_over(number(8)) && switch.leads_over(number(6)));
     assert!(!switch.leads_over(number(9)) && !switch.leads_over(number(4)));
@@ -246,7 +246,7 @@ fn where_an_order_has_led_back_to_is_a_place_to_go_back_to() {
 }
 
 #[test]
-fn an_old_withdrawal_is_told_from_one_of_this_order() {
+fn a_withdrawal_of_an_older_order_is_recognized() {
     let again = after(&[begun(7, 8, None, terms(HOLD, 1))]);
     assert!(again.was_ordered_since(number(8), 0), "the host that says it was away when it was ordered again");
     assert!(!again.was_ordered_since(number(8), 1) && !again.was_ordered_since(number(7), 0));
@@ -284,7 +284,7 @@ fn under_a_guard_it_settles_when_that_is_satisfied() {
 }
 
 #[test]
-fn what_cant_be_taken_back_is_known_after_the_return() {
+fn irreversible_transitions_are_known_after_the_rollback() {
     let name = |text: &str| StateName::new(text).expect("a state");
     let cob = CobId::new("n1/db").expect("an id");
     let made = SwitchRecord::Made { cob, from: name("outdated"), to: name("up") };
@@ -331,7 +331,7 @@ fn parts(switch: &mut Switching, me: &str, from: &[&Manifest], to: &Manifest) ->
 }
 
 #[test]
-fn who_is_not_in_the_next_generation_is_remembered_until_it_is_through() {
+fn a_removed_host_takes_part_until_it_is_through() {
     let (seven, eight) = (manifest(7, &["n1", "n2", "n3"]), manifest(8, &["n1", "n4"]));
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
     let of = |name: &str, generation| (name.to_owned(), generation, false);
@@ -352,7 +352,7 @@ fn who_is_not_in_the_next_generation_is_remembered_until_it_is_through() {
 }
 
 #[test]
-fn on_a_return_those_that_came_are_left_behind_also_from_the_midst_of_a_switch() {
+fn a_rollback_parts_with_hosts_that_the_switch_added() {
     let (seven, eight) = (manifest(7, &["n1", "n3"]), manifest(8, &["n1", "n4"]));
     let of = |name: &str, generation| (name.to_owned(), generation, false);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
@@ -363,7 +363,7 @@ fn on_a_return_those_that_came_are_left_behind_also_from_the_midst_of_a_switch()
 }
 
 #[test]
-fn who_leaves_itself_leaves_all_behind_and_itself() {
+fn a_host_removed_from_the_model_parts_with_all_hosts() {
     let (seven, eight, nine) = (manifest(7, &["n1", "n3"]), manifest(8, &["n1", "n4"]), manifest(9, &["n1", "n3"]));
     let of = |name: &str, generation| (name.to_owned(), generation, false);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);

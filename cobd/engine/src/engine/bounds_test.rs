@@ -42,7 +42,7 @@ fn a_lamport_number_of_the_end_of_all_numbers_is_not_taken_over() {
 }
 
 #[test]
-fn what_comes_with_a_number_that_can_not_be_counts() {
+fn a_request_with_an_impossible_lamport_number_counts() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 0, lock 1 <- d/d@1"]);
     b.now = NOW;
     let request = read("request d/x of h/c@0 #1.7 rank 3", b.engine.incarnation());
@@ -51,7 +51,7 @@ fn what_comes_with_a_number_that_can_not_be_counts() {
 }
 
 #[test]
-fn what_is_taken_out_of_a_batch_is_counted() {
+fn impossible_numbers_of_a_batch_are_removed_and_counted() {
     let mut engine = Bench::new(&["h/c: 0 1"]).engine;
     let going = |round| {
         let generation = GenerationNumber(2);

@@ -19,7 +19,7 @@ fn fence(b: &mut Bench, host: &str) {
 }
 
 #[test]
-fn what_a_reinstalled_host_gave_back_before_does_not_stand_in_its_way() {
+fn an_earlier_release_does_not_block_a_reinstalled_host() {
     let mut b = Bench::new(&[B]);
     b.restarted("a");
     b.hears_together("a", &["hello"]);
@@ -74,7 +74,7 @@ fn a_host_that_was_reinstalled_while_this_daemon_was_down_begins_anew() {
 
 /// The grant is on record with the state folder of the asking host.
 #[test]
-fn what_a_host_had_asked_before_it_was_set_up_anew_is_over_also_after_a_return() {
+fn a_grant_ends_when_its_holder_host_is_reinstalled() {
     let mut b = Bench::new(&[B]);
     b.hears("request a/a of h/b@1 #1.27");
     b.returns();
@@ -86,7 +86,7 @@ fn what_a_host_had_asked_before_it_was_set_up_anew_is_over_also_after_a_return()
 }
 
 #[test]
-fn a_promise_of_one_that_has_left_is_over_with_the_host_that_asked() {
+fn a_grant_of_a_departed_object_ends_when_its_holder_is_reinstalled() {
     let mut b = Bench::new(&[B, "h/k: 0 1, is 1, prefers 1"]);
     let go = |generation: u64, cobs: &[&str]| switch(bundle(cobs), free(generation), false);
     b.event(go(2, &["h/k: 0 1, is 1, prefers 1"]));
@@ -100,7 +100,7 @@ fn a_promise_of_one_that_has_left_is_over_with_the_host_that_asked() {
 }
 
 #[test]
-fn a_request_for_one_that_has_not_come_yet_is_forgotten_with_the_host_that_asked() {
+fn an_early_request_is_forgotten_when_its_host_is_reinstalled() {
     let mut b = Bench::new(&[B]);
     b.restarted("a");
     b.hears_together("a", &["hello"]);
@@ -132,7 +132,7 @@ fn a_grant_names_the_state_folder_of_the_host_that_asked() {
 }
 
 #[test]
-fn of_early_requests_of_one_asker_the_newest_is_kept() {
+fn the_newest_early_request_of_an_asker_is_kept() {
     let mut b = Bench::new(&[B]);
     for text in ["request a/a of h/new@1 #1.9", "request a/a of h/new@1 #1.8", "release a/a of h/new #1.8"] {
         b.hears(text);

@@ -51,7 +51,7 @@ fn refused(bench: &Bench) -> Vec<(String, u64, String)> {
 }
 
 #[test]
-fn what_no_dependency_justifies_moves_nothing_and_is_counted_and_told() {
+fn an_unjustified_request_is_refused_counted_and_reported() {
     let request = "request d/thing of h/c@1 #1.7 by 1";
     let mut b = among(&[ASKER, OTHER]);
     let names = b.engine.names.weight();
@@ -68,7 +68,7 @@ fn what_no_dependency_justifies_moves_nothing_and_is_counted_and_told() {
 }
 
 #[test]
-fn asker_asked_and_states_have_to_be_those_of_a_dependency() {
+fn a_request_must_match_asker_asked_and_states_of_a_dependency() {
     for (request, expected) in [
         ("request a/a of h/b@1|2 #1.7 by 1", "counts"),
         ("request a/a of h/b@2 #1.7 by 1", "counts"),
@@ -122,7 +122,7 @@ fn each_request_is_judged_by_the_generation_that_it_names() {
 }
 
 #[test]
-fn what_comes_with_the_pending_generation_is_kept_for_it() {
+fn a_request_of_the_pending_generation_is_kept_for_it() {
     let leaving = "h/l: 0 1, is 1, prefers 1";
     let first = bundle_among(&[leaving], &[]);
     let second = bundle_among(&[C], &["d/d: 0 1, prefers 1, transition 0 1 <- h/c@1"]);
@@ -138,7 +138,7 @@ fn what_comes_with_the_pending_generation_is_kept_for_it() {
 }
 
 #[test]
-fn a_generation_that_is_not_known_is_looked_for_and_what_cannot_be_had_is_refused_for_a_while() {
+fn an_unknown_generation_is_looked_up_and_refused_if_missing() {
     let third = bundle_among(&[B, C], &["d/d: 0 1, prefers 1, transition 0 1 <- h/c@1"]);
     let ask = |number: u64| format!("request d/d of h/c@1 #1.{number} by 3");
     let mut b = among(&[]);
@@ -154,7 +154,7 @@ fn a_generation_that_is_not_known_is_looked_for_and_what_cannot_be_had_is_refuse
 }
 
 #[test]
-fn what_is_kept_is_forgotten_when_it_is_given_back_or_its_host_returns() {
+fn a_kept_request_is_forgotten_after_its_release_or_a_restart() {
     let mut b = among(&[]);
     b.hears("request d/d of h/c@1 #1.1 by 3");
     assert_eq!(b.hears("release d/d of h/c #1.1"), ["d: released d/d of h/c #1.1"]);
@@ -168,7 +168,7 @@ fn what_is_kept_is_forgotten_when_it_is_given_back_or_its_host_returns() {
 }
 
 #[test]
-fn what_stands_is_said_again_whatever_has_become_of_its_dependency() {
+fn a_repeated_request_with_a_grant_needs_no_dependency() {
     let mut b = among(&[ASKER]);
     b.hears("request a/a of h/b@1|2 #1.7 by 1");
     b.ended("h/b", true);
@@ -189,7 +189,7 @@ fn what_stands_is_said_again_whatever_has_become_of_its_dependency() {
 }
 
 #[test]
-fn a_generation_of_a_version_without_askers_lets_anybody_ask_while_it_counts() {
+fn a_current_generation_without_askers_permits_every_request() {
     let mut b = Bench::new(&[B, C]);
     b.meet("d");
     assert!(!b.engine.judges_requests());
@@ -220,7 +220,7 @@ fn on_a_rollback_the_generation_that_is_left_still_counts() {
 }
 
 #[test]
-fn what_is_kept_and_what_is_told_has_bounds() {
+fn kept_requests_and_refusals_are_bounded() {
     let mut b = among(&[]);
     for n in 0..WAITING as u64 + 100 {
         b.hears(&format!("request d/{n} of h/c@1 #1.{n} by 9"));
@@ -250,7 +250,7 @@ fn what_is_kept_and_what_is_told_has_bounds() {
 }
 
 #[test]
-fn what_it_never_asked_for_it_can_give_back_and_that_is_not_remembered() {
+fn a_release_without_a_request_is_answered_and_not_stored() {
     let mut b = among(&[ASKER]);
     let names = b.engine.names.weight();
     for n in 0..100 {
@@ -263,7 +263,7 @@ fn what_it_never_asked_for_it_can_give_back_and_that_is_not_remembered() {
 }
 
 #[test]
-fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name() {
+fn an_object_drops_requests_that_its_new_generation_does_not_name() {
     // K1: it keeps its request to its own asker, as long as a dependency names that change object.
     let kept = "h/x: 0 1 2, is 0, prefers 2, transition 0 2 <- d/d@1, lock 0 <- d/e@1";
     let mut b = Bench::new(&[kept]);

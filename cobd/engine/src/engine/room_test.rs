@@ -32,7 +32,7 @@ fn ever_new_names_are_left_out_from_some_number_on() {
 }
 
 #[test]
-fn what_is_not_its_own_to_say_or_not_ours_to_hear_is_not_remembered() {
+fn names_in_foreign_or_misdirected_messages_are_not_stored() {
     let mut b = bench();
     let before = b.engine.names.weight();
     let life = b.engine.incarnation();

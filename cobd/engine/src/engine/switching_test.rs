@@ -38,7 +38,7 @@ fn an_older_generation_is_gone_to_by_the_way_back_alone() {
 }
 
 #[test]
-fn on_the_way_back_from_the_midst_of_a_switch_what_was_leaving_stays() {
+fn a_rollback_in_the_middle_of_a_switch_keeps_departing_objects() {
     let mut b = Bench::new(&[X, Y]);
     let told = b.event(go(2, &[X]));
     assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
@@ -52,7 +52,7 @@ fn on_the_way_back_from_the_midst_of_a_switch_what_was_leaving_stays() {
 }
 
 #[test]
-fn what_was_asked_for_in_what_is_left_is_not_tried_once_more_on_the_way_back() {
+fn a_rollback_does_not_retry_requests_of_the_left_generation() {
     const B: &str = "h/b: 0 1";
     let given_up_in_two = |request: &str| {
         let mut b = Bench::new(&[B]);
@@ -77,7 +77,7 @@ fn what_was_asked_for_in_what_is_left_is_not_tried_once_more_on_the_way_back() {
 }
 
 #[test]
-fn what_is_on_record_before_an_activation_is_of_the_generation_before() {
+fn records_before_an_activation_have_the_old_generation() {
     let mut b = Bench::new(&[X]);
     let effects = b.engine.handle(go(2, &[X, Y]), b.now);
     let told: Vec<_> = effects.persist.iter().map(|r| (r.generation.0, format!("{:?}", r.body))).collect();
@@ -86,7 +86,7 @@ fn what_is_on_record_before_an_activation_is_of_the_generation_before() {
 }
 
 #[test]
-fn the_room_of_what_has_left_is_used_again() {
+fn slots_of_departed_objects_are_reused() {
     let mut b = Bench::new(&[X, Y]);
     for generation in (2..8).step_by(2) {
         b.event(go(generation, &[X]));
@@ -105,7 +105,7 @@ fn active(bench: &Bench) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
+fn a_switch_affects_only_changed_and_active_objects() {
     let asking = "h/z: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1";
     let mut b = Bench::new(&[X, Y, asking]);
     assert_eq!(active(&b), (vec!["h/z".to_owned()], 2));
@@ -126,7 +126,7 @@ fn a_switch_concerns_what_differs_and_what_is_not_at_rest() {
 }
 
 #[test]
-fn of_a_promise_of_one_that_is_where_it_should_be_nobody_who_waits_is_told() {
+fn an_object_with_a_grant_of_its_preferred_state_counts_as_idle() {
     let mut b = Bench::new(&[X, Y]);
     b.hears("request a/a of h/x@1 #1.7");
     assert!(b.engine.objects.active().any(|o| !o.requests().is_empty()));
@@ -137,7 +137,7 @@ fn of_a_promise_of_one_that_is_where_it_should_be_nobody_who_waits_is_told() {
 }
 
 #[test]
-fn of_those_that_only_wait_no_more_are_listed_than_were_asked_for() {
+fn the_status_lists_at_most_the_asked_number_of_waiting_objects() {
     let asking = |name: &str| format!("h/{name}: 0 1, is 0, prefers 1, transition 0 1 <- d/d@1");
     let (a, c, d) = (asking("a"), asking("c"), asking("d"));
     let moving = "h/b: 0 1, is 0, prefers 1";
@@ -153,7 +153,7 @@ fn of_those_that_only_wait_no_more_are_listed_than_were_asked_for() {
 }
 
 #[test]
-fn of_those_whose_first_check_has_not_ended_no_more_are_listed_than_were_asked_for() {
+fn the_status_lists_at_most_the_asked_number_of_unchecked_objects() {
     let [w, x, y, z] = ["w", "x", "y", "z"].map(|name| format!("h/{name}: 0 1, is 1, prefers 1"));
     let mut b = Bench::new(&[&w]);
     b.event(go(2, &[&w, &x, &y, &z]));
@@ -176,7 +176,7 @@ fn of_those_whose_first_check_has_not_ended_no_more_are_listed_than_were_asked_f
 
 /// Change objects that an activation skips have started anew all the same.
 #[test]
-fn what_was_counted_before_an_activation_counts_no_more() {
+fn an_activation_resets_the_count_of_drifts() {
     let mut b = Bench::new(&[X, Y]);
     for generation in 2..6 {
         for _ in 0..7 {
@@ -200,7 +200,7 @@ fn what_was_counted_before_an_activation_counts_no_more() {
 }
 
 #[test]
-fn what_becomes_something_else_leaves_first_though_no_order_says_so() {
+fn an_object_of_another_kind_departs_first_without_a_switch_order() {
     let of_another_kind = || {
         let mut other = bundle(&[X, Y]);
         let mut kind = other.kinds.remove("h.y").expect("its kind");
@@ -231,7 +231,7 @@ fn what_becomes_something_else_leaves_first_though_no_order_says_so() {
 }
 
 #[test]
-fn what_runs_in_another_way_is_another() {
+fn a_switch_takes_over_the_new_list_of_in_process_kinds() {
     let mut b = Bench::new(&[X, Y]);
     let bundle = Arc::new(bundle(&[X]));
     let go = Event::Switch {
@@ -252,7 +252,7 @@ fn what_runs_in_another_way_is_another() {
 const KEPT: &str = "h/y: 0 1, is 1, prefers 1, kept";
 
 #[test]
-fn what_is_kept_leaves_as_it_is_and_counts_as_locked_in_that_state() {
+fn a_kept_object_departs_in_its_state_and_grants_only_that() {
     let mut b = Bench::new(&[X, KEPT]);
     let told = b.event(go(2, &[X]));
     let ends = [
@@ -268,7 +268,7 @@ fn what_is_kept_leaves_as_it_is_and_counts_as_locked_in_that_state() {
 }
 
 #[test]
-fn what_is_kept_wants_its_promises_back_first() {
+fn a_kept_object_recalls_its_grants_before_it_departs() {
     let mut b = Bench::new(&[X, KEPT]);
     b.hears("request a/a of h/y@1 #1.7");
     let told = b.event(go(2, &[X]));
@@ -292,7 +292,7 @@ fn what_is_kept_wants_its_promises_back_first() {
 
 /// It may require a server that departs beside it: it does not delay that departure, and is not undone for it.
 #[test]
-fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
+fn a_kept_object_counts_as_off_for_departing_objects() {
     let server = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- h/z@0";
     let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept"]);
     let told = b.event(go(2, &[X]));
@@ -307,7 +307,7 @@ fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
 }
 
 #[test]
-fn what_gave_up_begins_anew_with_the_next_generation_and_has_not_given_up_after_a_restart() {
+fn a_failed_object_is_tried_again_in_the_next_generation() {
     const B: &str = "h/b: 0 1";
     let failed = |b: &Bench| b.engine.status_of(&cob("h/b"), b.now).expect("it is there").failed;
     let acts = |told: &[String]| told.iter().any(|t| t.starts_with("act h/b 0 -> 1"));
@@ -331,7 +331,7 @@ fn what_gave_up_begins_anew_with_the_next_generation_and_has_not_given_up_after_
 }
 
 #[test]
-fn what_gave_up_to_leave_is_tried_again_by_the_next_generation() {
+fn a_failed_departure_is_tried_again_in_the_next_generation() {
     let mut b = Bench::new(&[X, Y]);
     let acts = |told: &[String]| told.iter().any(|t| t.starts_with("act h/y 1 -> 0"));
     assert!(acts(&b.event(go(2, &[X]))));
@@ -345,7 +345,7 @@ fn what_gave_up_to_leave_is_tried_again_by_the_next_generation() {
 
 /// Seed 21239 of the systems with partial departures: an action went on under a grant of h/z while h/y went down.
 #[test]
-fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {
+fn a_kept_object_holds_its_locks_until_its_grants_are_released() {
     let server = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- h/z@0";
     let mut b = Bench::new(&[X, server, "h/z: 0 1, is 1, prefers 1, kept, lock 1 <- h/y@1"]);
     b.hears("request a/a of h/z@1 #1.7");
@@ -356,7 +356,7 @@ fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {
 }
 
 #[test]
-fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
+fn a_kept_object_makes_a_transition_that_a_departure_needs() {
     let mount = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- h/z@2";
     let mut b = Bench::new(&[X, mount, "h/z: 0 1 2, is 1, prefers 1, kept"]);
     let told = b.event(go(2, &[X]));
@@ -370,7 +370,7 @@ fn what_is_kept_moves_where_others_can_not_leave_otherwise() {
 }
 
 #[test]
-fn what_is_kept_leaves_only_when_its_state_is_known() {
+fn a_kept_object_departs_only_when_its_state_is_known() {
     let mut b = Bench::new(&[X, KEPT]);
     b.event(Event::CheckWanted(cob("h/y")));
     b.event(go(2, &[X]));

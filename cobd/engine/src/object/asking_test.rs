@@ -22,7 +22,7 @@ fn a_transition_starts_with_its_last_lock_and_gives_back_after_it() {
 }
 
 #[test]
-fn a_recall_of_what_is_not_held_yet_is_obeyed_at_once() {
+fn a_recall_before_its_grant_is_obeyed_at_once() {
     let mut b = Bench::new(&[TWO]);
     // Counterexample 14: the higher number is the release; no other is sent.
     assert_eq!(
@@ -34,7 +34,7 @@ fn a_recall_of_what_is_not_held_yet_is_obeyed_at_once() {
 }
 
 #[test]
-fn a_recall_of_what_is_held_is_obeyed_by_asking_again() {
+fn a_recall_of_a_held_lock_is_obeyed_by_a_new_request() {
     let mut b = Bench::new(&[TWO]);
     assert_eq!(b.hears("grant d/d@1 to h/c #1.2"), ["note: h/c holds d/d@1"]);
     assert_eq!(
@@ -55,7 +55,7 @@ fn a_recall_during_the_action_waits_for_its_end() {
 }
 
 #[test]
-fn a_recall_goes_on_to_what_rests_on_the_lock() {
+fn a_recall_is_passed_on_to_grants_that_rely_on_the_lock() {
     let mut b = Bench::new(&["h/c: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
     b.hears("request a/a of h/c@1 #1.7 rank 5");
     b.hears("grant d/d@1 to h/c #1.2");
@@ -109,7 +109,7 @@ fn a_wider_set_is_told_and_told_again_until_it_is_known() {
 }
 
 #[test]
-fn k1_who_is_asked_back_by_whom_it_asks_goes_on_asking() {
+fn k1_an_object_keeps_its_request_to_its_own_asker() {
     // a asks for c@1, whose grant relies on d; d's own way needs c in another state, with a lower rank.
     let mut b = Bench::new(&["h/c: 2 1 0, is 1, prefers 1, lock 1 <- d/d@0|3"]);
     b.hears("request a/a of h/c@1 #1.7 rank 5");
@@ -125,7 +125,7 @@ fn k1_who_is_asked_back_by_whom_it_asks_goes_on_asking() {
 }
 
 #[test]
-fn k2_what_the_target_will_rest_on_is_kept_on_the_way_to_it() {
+fn k2_a_lock_that_the_target_state_needs_is_kept() {
     // a asks for c@0, whose grant relies on d@1; d's way to 1 needs c@1 first.
     let mut b = Bench::new(&["h/c: 1 0, prefers 0, lock 0 <- d/d@1"]);
     b.hears("request a/a of h/c@0 #1.7 rank 5");
@@ -154,7 +154,7 @@ fn k2_what_the_target_will_rest_on_is_kept_on_the_way_to_it() {
 }
 
 #[test]
-fn an_own_wish_is_kept_while_those_who_act_on_it_are_served() {
+fn an_object_keeps_its_own_request_while_it_serves_another() {
     // Counterexample 12: A needs B@1; B's way to 1 needs A@0.
     let mut b = Bench::new(&["h/A: 0 1, prefers 1, transition 0 1 <- d/B@1"]);
     assert_eq!(
@@ -189,7 +189,7 @@ fn holds_for_others(first: &str, second: &str) -> (Bench, String, Vec<String>) {
 
 /// Otherwise a departing grantor would serve it forever.
 #[test]
-fn that_a_lock_is_for_nobody_who_leaves_any_more_is_told_at_once() {
+fn a_lock_that_serves_no_departure_any_more_is_reported_at_once() {
     let (_, n, told) = holds_for_others("phase 0", "rank 5");
     assert!(told.contains(&format!("d: request h/b of d/d@1 {n} rev 1 rank 5 from a/c")), "{told:?}");
 }

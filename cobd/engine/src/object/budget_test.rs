@@ -8,7 +8,7 @@ use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 #[test]
-fn one_that_leaves_takes_a_token_and_keeps_it_until_it_is_back() {
+fn an_object_holds_a_token_until_it_is_in_its_preferred_state() {
     let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, transition 1 0 <- e/e@1, budget d/b"]);
     // It asks nothing of e, and recalls no grant, before it has the token.
     assert_eq!(
@@ -64,7 +64,7 @@ fn one_that_leaves_takes_a_token_and_keeps_it_until_it_is_back() {
 }
 
 #[test]
-fn an_outdated_one_takes_a_token_too() {
+fn an_outdated_object_takes_a_token() {
     let mut b = Bench::new(&["h/m: 0 1 outdated, is outdated, prefers 1, budget d/b"]);
     assert_eq!(
         b.hears("grant d/b@open to h/m #1.2"),
@@ -77,13 +77,13 @@ fn an_outdated_one_takes_a_token_too() {
 }
 
 #[test]
-fn a_first_start_takes_none() {
+fn a_first_start_takes_no_token() {
     let mut b = Bench::new(&["h/m: 0 1, is 0, prefers 1, budget d/b"]);
     assert_eq!(b.ended("h/m", true), ["write: h/m ended well, is 1"]);
 }
 
 #[test]
-fn one_that_has_given_up_keeps_its_token() {
+fn a_failed_object_keeps_its_token() {
     let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, budget d/b, fails in 0"]);
     b.hears("request a/a of h/m@0 #1.7");
     b.hears("grant d/b@open to h/m #1.2");
@@ -137,7 +137,7 @@ fn a_member_that_fails_to_leave_its_preferred_state_keeps_its_token_until_a_retr
 }
 
 #[test]
-fn a_wish_that_is_gone_takes_its_request_for_a_token_along() {
+fn a_released_request_ends_its_request_for_a_token() {
     let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, budget d/b"]);
     b.hears("request a/a of h/m@0 #1.7");
     assert_eq!(b.hears("release a/a of h/m #1.7"), ["a: released a/a of h/m #1.7", "d: release h/m of d/b #1.2"]);
@@ -190,7 +190,7 @@ fn an_operator_lets_a_budget_give_fewer_and_tokens_that_are_out_stay_out() {
 }
 
 #[test]
-fn a_budget_whose_holder_has_failed_gives_no_more_whatever_it_has_left() {
+fn a_budget_with_a_failed_holder_gives_no_more_tokens() {
     let given = |told: Vec<String>| told.into_iter().filter(|t| t.contains(": grant")).collect::<Vec<_>>();
     let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 3"]);
     b.hears("request a/x of h/b@open #1.7 rank 5");
@@ -237,7 +237,7 @@ fn an_operator_raises_a_budget_until_the_next_generation() {
 }
 
 #[test]
-fn where_no_holder_can_be_back_the_one_who_waits_gets_a_token_beyond() {
+fn a_budget_in_deadlock_gives_an_extra_token() {
     let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 2"]);
     for (cob, number) in [("x", 7), ("y", 8), ("z", 9)] {
         b.hears(&format!("request a/{cob} of h/b@open #1.{number} rank 5"));
@@ -267,7 +267,7 @@ fn a_holder_that_comes_back_leaves_the_number_as_it_is() {
 }
 
 #[test]
-fn who_waits_for_a_token_tells_it_apart_from_its_other_locks() {
+fn a_wait_for_a_token_differs_from_a_wait_for_a_lock() {
     let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, lock 1 <- e/e@1, budget d/b"]);
     b.hears("request a/x of h/m@1 #1.9");
     b.hears("request a/a of h/m@0 #1.7");

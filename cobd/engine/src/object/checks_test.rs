@@ -30,7 +30,7 @@ fn cant_tell(b: &mut Bench, times: usize) {
 }
 
 #[test]
-fn what_can_not_be_told_again_and_again_is_not_well_until_it_is_told() {
+fn an_object_fails_after_repeated_failed_checks_until_a_good_one() {
     let mut b = Bench::new(&[X]);
     cant_tell(&mut b, 2);
     assert!(b.engine.is_converged() && !status(&b).failed, "one that could not tell says little");
@@ -48,7 +48,7 @@ fn what_can_not_be_told_again_and_again_is_not_well_until_it_is_told() {
 
 /// A process may have died while the daemon was away: its state counts only after a check.
 #[test]
-fn a_state_on_record_counts_for_nothing_before_the_first_check_of_a_life() {
+fn a_recorded_state_does_not_count_before_the_first_check() {
     let mut b = Bench::new(&[X]);
     b.hears("request a/a of h/x@1 #1.7");
     assert_eq!(b.comes_back(), ["write: life 2", "a: hello", "check h/x"]);
@@ -126,7 +126,7 @@ fn attempts_count_no_more_once_it_has_been_home_for_long() {
 }
 
 #[test]
-fn what_has_given_up_and_is_there_all_the_same_has_not_given_up() {
+fn a_failed_object_found_in_its_target_is_not_failed() {
     let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, retries 0"]);
     b.ended("h/x", false);
     assert!(status(&b).failed);
@@ -188,7 +188,7 @@ fn why_it_has_given_up_is_known_after_a_return() {
 }
 
 #[test]
-fn what_could_not_be_told_is_looked_at_anew_in_the_next_generation() {
+fn the_next_generation_resets_the_count_of_failed_checks() {
     let mut b = Bench::new(&[X]);
     cant_tell(&mut b, 3);
     assert!(status(&b).failed);
@@ -204,7 +204,7 @@ fn what_could_not_be_told_is_looked_at_anew_in_the_next_generation() {
 }
 
 #[test]
-fn who_can_go_and_waits_for_its_own_check_says_so() {
+fn an_object_that_waits_for_its_own_check_reports_it() {
     let mut b = Bench::new(&[X]);
     b.event(Event::CheckWanted(id("h/x")));
     let bundle = std::sync::Arc::new(Packed::decoded(&bundle(&["h/x: 0 1, is 1, prefers 0"])));
@@ -216,7 +216,7 @@ fn who_can_go_and_waits_for_its_own_check_says_so() {
 }
 
 #[test]
-fn what_has_been_quiet_for_long_is_no_trouble_any_more() {
+fn a_report_of_repeated_drift_ends_after_a_quiet_time() {
     let mut b = Bench::new(&[X]);
     for _ in 0..10 {
         b.event(Event::CheckWanted(id("h/x")));

@@ -11,7 +11,7 @@ fn id(text: &str) -> CobId {
 }
 
 #[test]
-fn a_broken_promise_is_told_and_nothing_moves_until_it_is_back() {
+fn a_drift_from_a_granted_state_waits_for_the_release() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     assert_eq!(b.event(Event::CheckWanted(id("h/b"))), ["check h/b"]);
@@ -102,7 +102,7 @@ fn between_two_attempts_a_recall_is_obeyed() {
 }
 
 #[test]
-fn a_paused_host_starts_nothing_and_keeps_its_locks() {
+fn a_paused_host_starts_no_transition_and_keeps_its_locks() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     assert_eq!(b.event(Event::Order(Order::Pause)), ["write: Ordered(Pause)"]);
     assert_eq!(b.hears("grant d/d@1 to h/c #1.2"), ["note: h/c holds d/d@1"]);

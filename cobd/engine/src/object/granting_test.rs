@@ -23,7 +23,7 @@ fn a_state_that_it_is_not_in_is_gone_to_first() {
 }
 
 #[test]
-fn a_promise_that_rests_on_a_lock_waits_for_it_and_names_it() {
+fn a_grant_waits_for_the_lock_that_it_relies_on() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
     // The lock is asked for with the rank and the origin of the request that it serves.
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_repeat_is_answered_with_the_revision_that_is_known() {
 }
 
 #[test]
-fn a_promise_is_asked_back_when_another_state_is_wanted() {
+fn a_grant_is_recalled_when_another_state_is_requested() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     assert_eq!(b.hears("request a/x of h/b@0 #1.8"), ["note: h/b wants it back from a/a", "a: recall a/a of h/b #1.7"]);
@@ -73,7 +73,7 @@ fn a_promise_is_asked_back_when_another_state_is_wanted() {
 }
 
 #[test]
-fn an_older_number_means_nothing() {
+fn a_request_with_an_older_number_is_ignored() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.9");
     assert_eq!(b.hears("request a/a of h/b@0 #1.8"), ["a: released a/a of h/b #1.8"]);
@@ -84,7 +84,7 @@ fn an_older_number_means_nothing() {
 }
 
 #[test]
-fn what_no_route_leads_to_is_refused_and_again_when_asked_again() {
+fn a_request_for_an_unreachable_state_is_refused_each_time() {
     let mut b = Bench::new(&["h/b: 0 1"]);
     let refused = ["a: refused a/a of h/b #1.7: no route leads from 0 to 5"];
     assert_eq!(b.hears("request a/a of h/b@5 #1.7"), refused);
@@ -92,7 +92,7 @@ fn what_no_route_leads_to_is_refused_and_again_when_asked_again() {
 }
 
 #[test]
-fn a_lock_under_a_promise_is_never_narrowed_past_its_held_state() {
+fn a_lock_under_a_grant_keeps_its_held_state() {
     // Counterexample 4: b@0 relies on d, held in 1; b's way to 1 needs d@0.
     let mut b = Bench::new(&["h/b: 1 0, prefers 0, transition 0 1 <- d/d@0, lock 0 <- d/d@0|1"]);
     b.hears("request a/a of h/b@0 #1.7");
@@ -121,7 +121,7 @@ fn unserved_for_long_is_asked_about() {
 }
 
 #[test]
-fn a_promise_that_keeps_it_away_is_asked_about() {
+fn a_grant_outside_the_preferred_state_is_queried() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@0 #1.7");
     assert_eq!(

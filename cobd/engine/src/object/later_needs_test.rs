@@ -9,7 +9,7 @@ const BEGINS: [&str; 3] =
     ["note: h/a holds m/m@1", "write: h/a begins outdated -> 0", "act h/a outdated -> 0, attempt 1"];
 
 #[test]
-fn it_serves_on_until_what_its_way_up_needs_is_promised() {
+fn an_outdated_object_stays_up_until_its_start_has_its_grants() {
     let mut b = Bench::new(&[OUTDATED]);
     assert_eq!(b.hears("grant m/m@1 to h/a #1.2"), BEGINS);
     // The same lock serves its way up.
@@ -24,7 +24,7 @@ fn it_serves_on_until_what_its_way_up_needs_is_promised() {
 }
 
 #[test]
-fn nobody_is_sent_away_and_no_token_is_taken_meanwhile() {
+fn an_outdated_object_takes_its_token_after_the_grants_for_its_start() {
     let mut b = Bench::new(&[&format!("{OUTDATED}, transition outdated 0 <- c/c@0, budget d/b")]);
     assert_eq!(
         b.hears("grant m/m@1 to h/a #1.2"),
@@ -50,7 +50,7 @@ fn nobody_is_sent_away_and_no_token_is_taken_meanwhile() {
 }
 
 #[test]
-fn whoever_asks_it_to_go_is_served_at_once() {
+fn a_request_to_stop_an_outdated_object_is_served_at_once() {
     let mut b = Bench::new(&[OUTDATED]);
     assert_eq!(
         b.hears("request m/m of h/a@0 #1.7"),
@@ -59,14 +59,14 @@ fn whoever_asks_it_to_go_is_served_at_once() {
 }
 
 #[test]
-fn a_request_for_where_it_goes_anyway_changes_nothing() {
+fn a_request_for_the_preferred_state_does_not_start_a_transition() {
     let mut b = Bench::new(&[OUTDATED]);
     assert_eq!(b.hears("request m/c of h/a@1 #1.7"), [""; 0]);
     assert_eq!(b.hears("grant m/m@1 to h/a #1.2"), BEGINS);
 }
 
 #[test]
-fn what_is_needed_in_another_state_to_stop_is_not_waited_for() {
+fn a_stop_does_not_wait_for_a_contrary_need_of_the_start() {
     let mut b = Bench::new(&[&format!("{OUTDATED}, transition outdated 0 <- m/m@0")]);
     assert_eq!(
         b.hears("grant m/m@0 to h/a #1.2"),

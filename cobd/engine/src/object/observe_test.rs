@@ -22,7 +22,7 @@ fn acts(told: &[String]) -> usize {
 }
 
 #[test]
-fn it_promises_what_it_is_and_says_where_it_would_go() {
+fn an_observed_object_grants_its_state_and_reports_its_target() {
     let mut b = Bench::new(&[OBSERVED]);
     let told = status(&b, "h/x");
     assert!(told.observed && told.phase == Phase::Waiting, "{told:?}");
@@ -40,7 +40,7 @@ fn it_promises_what_it_is_and_says_where_it_would_go() {
 }
 
 #[test]
-fn it_is_looked_at_though_its_kind_says_nothing_of_that() {
+fn an_observed_object_is_checked_without_a_check_interval() {
     let mut b = Bench::new(&[OBSERVED, "h/y: 0 1, is 1, prefers 1"]);
     b.hears("request a/b of h/x@1 #1.8");
     let told = b.after(Span::secs(60));
@@ -51,7 +51,7 @@ fn it_is_looked_at_though_its_kind_says_nothing_of_that() {
 }
 
 #[test]
-fn it_asks_for_what_its_promise_rests_on() {
+fn an_observed_object_requests_the_locks_of_its_grants() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, observed, lock 1 <- e/e@1"]);
     let told = b.hears("request a/a of h/x@1 #1.7");
     assert!(told.iter().any(|t| t.starts_with("e: request h/x of e/e@1")), "{told:?}");
@@ -61,7 +61,7 @@ fn it_asks_for_what_its_promise_rests_on() {
 
 /// Seed 28682: the holder of its grant was part of a cycle through a lock under that grant, and no probe found it.
 #[test]
-fn it_waits_for_its_promises_where_what_they_rest_on_is_wanted_back() {
+fn an_observed_object_with_a_recalled_lock_passes_probes_to_holders() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, observed, lock 1 <- e/e@1"]);
     b.hears("request a/a of h/x@1 #1.7");
     b.hears("grant e/e@1 to h/x #1.2 rev 0");
@@ -87,7 +87,7 @@ fn the_next_generation_takes_it_over_from_where_it_is() {
 }
 
 #[test]
-fn nothing_is_done_for_it_when_it_is_observed_from_now_on_or_leaves() {
+fn an_observed_object_is_not_changed_also_when_it_departs() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1", "h/y: 0 1, is 1, prefers 1"]);
     b.event(go(2, &[OBSERVED, "h/y: 0 1, is 1, prefers 1"]));
     b.event(Event::CheckWanted(CobId::new("h/x").expect("a name")));

@@ -4,7 +4,7 @@ use crate::testing::{Bench, bundle, free, switch};
 use crate::time::Span;
 
 #[test]
-fn who_waits_sends_a_probe_at_growing_intervals() {
+fn a_waiting_object_sends_probes_at_growing_intervals() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     assert_eq!(b.after(Span::millis(199)), [""; 0]);
     assert_eq!(b.after(Span::millis(1)), ["d: probe of h/c to d/d #1.3 via h/c"]);
@@ -13,7 +13,7 @@ fn who_waits_sends_a_probe_at_growing_intervals() {
 }
 
 #[test]
-fn one_in_conflict_probes_along_all_that_it_waits_for() {
+fn an_object_in_conflict_probes_along_all_its_waits() {
     let mut b = Bench::new(&["h/c: 1 0, prefers 0, transition 0 1 <- d/d@1 e/e@1"]);
     // Asked for 0 and granted; then asked for 1, which has priority: a wide probe, along the locks that it lacks and
     // the grant that it recalls.
@@ -30,7 +30,7 @@ fn one_in_conflict_probes_along_all_that_it_waits_for() {
 }
 
 #[test]
-fn a_probe_is_passed_on_once_by_who_waits() {
+fn a_waiting_object_passes_a_probe_on_once() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("request a/a of h/c@1 #1.7 rank 9");
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), ["d: probe of a/a to d/d #1.9 via a/a h/c wide"]);
@@ -42,7 +42,7 @@ fn a_probe_is_passed_on_once_by_who_waits() {
 }
 
 #[test]
-fn who_has_nothing_to_do_with_it_hides_no_probe_of_others() {
+fn a_probe_of_an_unrelated_host_hides_no_other_probe() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     b.hears("request a/a of h/c@1 #1.7 rank 9");
     b.meet("e");
@@ -71,7 +71,7 @@ fn a_probe_that_comes_home_to_a_conflict_sets_rank_order() {
 }
 
 #[test]
-fn one_that_is_late_or_another_does_nothing() {
+fn a_late_probe_is_ignored() {
     let mut b = Bench::new(&["h/c: 1 0, prefers 0, transition 0 1 <- d/d@1"]);
     b.hears("request a/x of h/c@1 #1.8 rank 5");
     b.hears("request a/a of h/c@0 #1.7 rank 3");
@@ -94,7 +94,7 @@ fn three_returns_in_a_row_name_the_circle() {
 }
 
 #[test]
-fn the_ninth_wish_in_a_row_rests() {
+fn the_livelock_guard_delays_the_ninth_request() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     let mut said = Vec::new();
     // The first request was there from the beginning.
@@ -113,7 +113,7 @@ fn the_ninth_wish_in_a_row_rests() {
 }
 
 #[test]
-fn a_wish_that_led_to_an_action_is_not_counted() {
+fn a_request_that_led_to_an_action_is_not_counted() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, transition 0 1 <- d/d@1"]);
     for number in 1..=8 {
         b.hears(&format!("request a/a of h/c@0 #1.{number}"));
@@ -138,7 +138,7 @@ fn the_last_of_a_path_is_its_sender_however_long_it_is() {
 }
 
 #[test]
-fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
+fn waiting_objects_probe_in_turn_and_objects_in_a_circle_at_once() {
     let specs: Vec<String> = (0..200).map(|i| format!("h/c{i:03}: 0 1, prefers 1, transition 0 1 <- d/d@1")).collect();
     let mut b = Bench::new(&specs.iter().map(String::as_str).collect::<Vec<_>>());
     for i in 0..200 {
@@ -164,7 +164,7 @@ fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
 }
 
 #[test]
-fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
+fn objects_in_conflict_probe_in_turn_beside_waiting_objects() {
     let waits = (0..100).map(|i| format!("h/c{i:03}: 0 1, prefers 1, transition 0 1 <- d/d@1"));
     let conflict = (0..100).map(|i| format!("h/x{i:03}: 1 0, prefers 0, transition 0 1 <- d/d@1"));
     let specs: Vec<String> = waits.chain(conflict).collect();
@@ -183,7 +183,7 @@ fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
 
 /// A wait for a change object of the next generation is a wait for the departures before that generation.
 #[test]
-fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
+fn a_probe_follows_the_departures_that_the_host_waits_for() {
     const X: &str = "h/x: 0 1, is 1, prefers 1";
     const Y: &str = "h/y: 0 1, is 1, prefers 1, transition 1 0 <- d/d@1";
     let mut b = Bench::new(&[X, Y]);

@@ -28,7 +28,7 @@ fn begun(b: &mut Bench, go: Event) -> Vec<String> {
 }
 
 #[test]
-fn one_that_has_rested_on_nothing_is_outdated_once_it_rests_on_something() {
+fn a_first_dependency_makes_an_object_outdated() {
     let mut b = Bench::new(&[X]);
     assert_eq!(begun(&mut b, go(2, X, Some(1))), ["act h/x outdated -> 1, attempt 1"]);
     b.ended("h/x", true);
@@ -37,7 +37,7 @@ fn one_that_has_rested_on_nothing_is_outdated_once_it_rests_on_something() {
 }
 
 #[test]
-fn that_it_rested_on_nothing_is_known_after_a_restart() {
+fn a_first_dependency_is_detected_after_a_restart() {
     let mut b = Bench::new(&[X]);
     b.event(go(2, X, Some(1)));
     b.returns();
@@ -46,7 +46,7 @@ fn that_it_rested_on_nothing_is_known_after_a_restart() {
 }
 
 #[test]
-fn what_an_observed_one_was_brought_up_with_is_not_known() {
+fn a_first_dependency_does_not_outdate_a_formerly_observed_object() {
     let observed = format!("{X}, observed");
     let mut b = Bench::new(&[&observed]);
     assert_eq!(begun(&mut b, go(2, X, Some(1))), [""; 0]);
@@ -54,14 +54,14 @@ fn what_an_observed_one_was_brought_up_with_is_not_known() {
 }
 
 #[test]
-fn a_first_one_that_is_taken_back_changes_nothing() {
+fn a_removed_first_dependency_starts_no_transition() {
     let mut b = Bench::new(&[X]);
     b.event(go(2, X, Some(1)));
     assert_eq!(begun(&mut b, go(3, X, None)), [""; 0]);
 }
 
 #[test]
-fn what_is_off_is_not_outdated_by_what_it_rests_on() {
+fn a_dependency_does_not_outdate_an_object_that_is_off() {
     let off = "h/x: 0 1 outdated, is 0, prefers 0";
     let mut b = Bench::new(&[off]);
     b.event(go(2, off, Some(1)));

@@ -27,7 +27,7 @@ fn written(id: &str, restart: bool) -> String {
 }
 
 #[test]
-fn one_that_is_stopped_stays_so_over_a_return_until_it_is_started() {
+fn a_stopped_object_stays_stopped_over_a_restart_of_the_daemon() {
     let mut b = Bench::new(&[WEB]);
     let begins =
         |from, to| [format!("write: h/web begins {from} -> {to}"), format!("act h/web {from} -> {to}, attempt 1")];
@@ -71,7 +71,7 @@ fn a_restart_whose_stop_outlives_the_daemon_goes_on() {
 }
 
 #[test]
-fn one_that_is_stopped_runs_for_nobody_and_says_so() {
+fn a_stopped_object_refuses_requests_for_its_running_state() {
     let mut b = Bench::new(&[WEB]);
     b.hears("request a/a of h/web@1 #1.7");
     assert_eq!(
@@ -97,7 +97,7 @@ fn one_that_is_stopped_runs_for_nobody_and_says_so() {
 }
 
 #[test]
-fn who_requires_it_goes_first_and_comes_back_last() {
+fn a_dependent_stops_first_and_starts_last() {
     let app = "h/app: 0 1, is 1, prefers 1, transition 0 1 <- h/web@1, lock 1 <- h/web@1";
     let web = "h/web: 0 1, is 1, prefers 1, transition 1 0 <- h/app@0";
     let mut b = Bench::new(&[app, web]);
@@ -113,7 +113,7 @@ fn who_requires_it_goes_first_and_comes_back_last() {
 }
 
 #[test]
-fn members_of_a_budget_restart_one_after_the_other() {
+fn members_of_a_budget_restart_in_turn() {
     let member = |name: &str| format!("h/{name}: 0 1, is 1, prefers 1, budget h/b");
     let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 1", &member("m"), &member("n")]);
     assert!(stop(&mut b, "h/m", true).contains(&"act h/m 1 -> 0, attempt 1".to_owned()));
@@ -126,7 +126,7 @@ fn members_of_a_budget_restart_one_after_the_other() {
 }
 
 #[test]
-fn one_that_has_given_up_is_stopped_all_the_same() {
+fn a_failed_object_can_be_stopped() {
     let mut b = Bench::new(&["h/web: 0 1, is 0, prefers 1, fails in 1"]);
     b.ended("h/web", false);
     assert!(stop(&mut b, "h/web", false).contains(&"act h/web 1 -> 0, attempt 1".to_owned()));

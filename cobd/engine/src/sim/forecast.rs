@@ -523,7 +523,7 @@ mod tests {
     const B: &str = "b/b: 0 1, is 0, prefers 1";
 
     #[test]
-    fn from_nothing_each_waits_for_what_it_needs() {
+    fn a_first_start_waits_for_its_needs() {
         let course = course(&switch(&[], &[&[A], &[B]]), &mut Given([(("b/b", "1"), 250)].into()));
         assert!(course.converged, "{:?}", course.waits);
         let expected = [
@@ -540,14 +540,14 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_as_it_is_is_not_touched() {
+    fn an_unchanged_object_has_no_steps() {
         let same: &[&[&str]] = &[&[A], &[B]];
         let course = course(&switch(same, same), &mut Given(BTreeMap::new()));
         assert!(course.converged && course.steps.is_empty(), "{:?}", told(&course));
     }
 
     #[test]
-    fn what_leaves_goes_before_its_host_activates() {
+    fn an_object_departs_before_its_host_activates() {
         let leaves: &[&[&str]] = &[&["b/b: 0 1, is 1, prefers 1", "b/c: 0 1, is 1, prefers 1"]];
         let stays: &[&[&str]] = &[&["b/b: 0 1, is 1, prefers 1", "b/d: 0 1, is 0, prefers 1"]];
         let course = course(&switch(leaves, stays), &mut Given([(("b/c", "0"), 30)].into()));
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_waits_for_what_leaves_on_another_one() {
+    fn a_host_waits_for_departures_on_another_host() {
         // b/m departs only while a/k is up, and a/k differs: a waits until b/m has departed.
         let (m, k) = ("b/m: 0 1, is 1, prefers 1, transition 1 0 <- a/k@1", "a/k: 0 1, is 1, prefers 1");
         let mut switch = switch(&[&[k, "a/z: 0 1, is 1, prefers 1"], &[m]], &[&[k, "a/y: 0 1, is 0, prefers 1"]]);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_elsewhere_begins_there() {
+    fn an_object_in_another_state_starts_from_that_state() {
         let mut switch = switch(&[], &[&[A], &[B]]);
         switch.states.insert(CobId::new("b/b").expect("a name"), StateName::new("1").expect("a state"));
         let course = course(&switch, &mut Given(BTreeMap::new()));
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_is_no_endless_run() {
+    fn an_impossible_switch_ends_with_its_waits() {
         let waits: &[&[&str]] = &[&["a/a: 0 1, is 0, prefers 1, transition 0 1 <- c/c@1"]];
         let course = course(&switch(&[], waits), &mut Given(BTreeMap::new()));
         assert!(!course.converged);
