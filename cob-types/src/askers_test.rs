@@ -49,7 +49,7 @@ fn of<'a>(bundles: &'a BTreeMap<HostName, Bundle>, host: &str) -> &'a Askers {
 }
 
 #[test]
-fn a_request_is_justified_by_a_dependency_of_its_asker_and_nothing_else() {
+fn only_a_dependency_of_the_asker_justifies_a_request() {
     let all = bundles(vec![
         needing("a/x", &["b/y@up", "a/z@up"], &["b/y@up|degraded"], Some("b/budget@open")),
         needing("a/z", &[], &["b/w@down"], None),
@@ -85,7 +85,7 @@ fn two_dependencies_may_narrow_each_other() {
 }
 
 #[test]
-fn what_lookups_rely_on_is_checked() {
+fn askers_with_a_broken_structure_are_refused() {
     let all = bundles(vec![needing("a/x", &["b/y@up"], &[], None), needing("b/y", &[], &[], None)]);
     let bundle = &all[&HostName::new("b").expect("a name")];
     let judge = |change: &dyn Fn(&mut Askers)| {
@@ -140,7 +140,7 @@ fn no_more_dependencies_are_taken_than_a_daemon_serves() {
 }
 
 #[test]
-fn a_bundle_of_a_version_without_askers_is_read_and_one_with_them_is_read_by_that_version() {
+fn bundles_with_and_without_askers_are_compatible() {
     #[derive(Deserialize)]
     struct Before {
         host: HostName,
@@ -174,7 +174,7 @@ fn the_size_is_linear_in_the_dependencies() {
 proptest! {
     /// For any dependencies, exactly the declared sets are justified.
     #[test]
-    fn exactly_what_is_declared_is_justified(
+    fn only_declared_state_sets_are_justified(
         edges in prop::collection::btree_set((0_u8..6, 0_u8..4, 0_u8..3), 0..20),
         probe in (0_u8..6, 0_u8..4, 0_u8..3),
     ) {

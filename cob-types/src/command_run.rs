@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_with_its_time_and_what_is_missing() {
+    fn the_end_of_a_command_shows_its_time_and_cut_output() {
         let end = |exit, took_ms, cut| RunEnd { exit, took_ms, cut }.to_string();
         assert_eq!(end(RunExit::Exited(3), Some(1200), None), "exit status 3 after 1.2 s");
         assert_eq!(

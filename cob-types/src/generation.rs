@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_travel_are_judged_before_anything_is_laid_out() {
+    fn a_bundle_with_unsafe_file_names_or_modes_is_refused() {
         assert_eq!(refused(&with_files(&[("check.sh", 0o755), ("lib/x.sh", 0o644)], &[("lib/y.sh", 0o600)])), None);
         let long = "x".repeat(256);
         for name in ["../../evil", "/tmp/evil", "a/../../evil", "..", ".", "", "a//b", "a/", "a\0b", &long] {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_of_files_are_there_and_what_their_hashes_say() {
+    fn a_bundle_with_missing_or_altered_file_content_is_refused() {
         for bundle in [with_files(&[("a", 0o644)], &[]), with_files(&[], &[("a", 0o644)])] {
             let mut missing = bundle.clone();
             missing.blobs.clear();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stopped_is_off_and_a_service_with_actions_is_not_removed() {
+    fn the_stopped_state_of_a_kind_is_found_without_its_removal() {
         let state = |name: &str| StateName::new(name).expect("a state");
         let stopped = |kind: &Kind| kind.stopped().map(ToString::to_string);
         let web = kind("web", "command");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_goes_on_from_its_own_forms_and_from_what_is_the_same() {
+    fn a_kind_continues_its_own_forms_and_equal_kinds() {
         let other = |kind: Kind| Kind { check: KindCheck { timeout_ms: 2, ..kind.check.clone() }, ..kind };
         let continues = |now: &Kind, before: &Kind| now.continues(before);
         assert!(continues(&other(kind("web", "command")), &kind("web", "command")), "it has changed");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_batch_fits_and_a_larger_one_is_refused() {
+    fn a_batch_above_the_size_limit_is_refused() {
         let batch = vec![0; MAX_BATCH + 1];
         let fits = Frame::Data { number: 1, ack: 0, payload: &batch[..MAX_BATCH] }.encode().expect("encodes");
         assert_eq!(fits.len(), MAX_FRAME);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn an_undecodable_frame_is_named_in_the_error() {
         for (bytes, word) in [
             (&[][..], "a frame of 0 bytes can't be any frame"),
             (&[1], "1 bytes can't be any"),

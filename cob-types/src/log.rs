@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_whatever_stands_in_it() {
+    fn an_event_is_always_a_single_line() {
         let forged = "WARN no\n2026-11-26T12:00:00Z  INFO all is well\r\u{1b}[2J\u{202e}\n";
         let line = written(forged, false);
         assert_eq!(line, "WARN no\\n2026-11-26T12:00:00Z  INFO all is well\\r\\u{1b}[2J\\u{202e}\n");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_of_the_log_are_kept_and_nothing_else_that_a_terminal_obeys() {
+    fn the_log_keeps_colours_and_escapes_other_control_characters() {
         assert_eq!(written("\u{1b}[2m12:00\u{1b}[0m \u{1b}[1;33mWARN\u{1b}[0m\n", true).matches('\u{1b}').count(), 4);
         assert_eq!(written("\u{1b}[2J\u{1b}]0;x\u{7}\u{1b}[\n", true), "\\u{1b}[2J\\u{1b}]0;x\\u{7}\\u{1b}[\n");
         assert_eq!(written("\u{1b}[2m\n", false), "\\u{1b}[2m\n");

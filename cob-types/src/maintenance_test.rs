@@ -19,7 +19,7 @@ fn openings(texts: &[&str]) -> Openings {
 }
 
 #[test]
-fn windows_are_written_in_one_form() {
+fn windows_are_printed_in_a_normal_form() {
     for (text, form) in [
         ("Sat 02:00-04:00", "Sat 02:00-04:00 UTC"),
         ("sat  02:00-04:00 Z", "Sat 02:00-04:00 UTC"),
@@ -39,7 +39,7 @@ fn windows_are_written_in_one_form() {
 }
 
 #[test]
-fn a_window_that_is_none_is_refused_with_a_proposal() {
+fn an_invalid_window_is_refused_with_a_proposal() {
     for (text, why) in [
         ("", "it is no window: write days and times such as"),
         ("Sat", "it is no window"),
@@ -171,7 +171,7 @@ proptest! {
 
     /// Every minute of the week: joined and shared windows are open when some, or all, are.
     #[test]
-    fn openings_are_those_of_the_windows(
+    fn openings_equal_a_minute_by_minute_evaluation(
         one in prop::collection::vec(any_window(), 1..4),
         other in prop::collection::vec(any_window(), 1..4),
     ) {

@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_says_nothing_of_switches_as_the_version_before_did_when_there_is_none_to_speak_of() {
+    fn a_batch_without_a_switch_is_encoded_as_in_the_version_before() {
         #[derive(Serialize, Deserialize)]
         struct Before {
             from: HostName,

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_shared() {
+    fn unchanged_objects_are_shared_with_the_known_bundle() {
         let known = bundle(&[(1, 0), (2, 0), (3, 0), (5, 0)]);
         let before = codec::encode(&known).expect("CBOR");
         let new = bundle(&[(1, 0), (2, 1), (4, 0), (5, 0)]);
@@ -153,7 +153,7 @@ mod tests {
     proptest! {
         /// For any known bundle, the result is the same as that of the decoder, and all equal change objects are shared.
         #[test]
-        fn it_reads_what_is_written(
+        fn a_bundle_read_with_an_outline_equals_the_written_bundle(
             old in prop::collection::btree_map(0_u8..40, 0_u8..4, 0..30),
             new in prop::collection::btree_map(0_u8..40, 0_u8..4, 0..30),
         ) {

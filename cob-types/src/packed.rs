@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_have_in_common_is_there_once() {
+    fn content_that_objects_share_is_stored_once() {
         let mut all = bundle(&(0..200).map(|n| (n, 0)).collect::<Vec<_>>());
         let letter = |i: u32| char::from(b'a' + (i % 26) as u8);
         let text = |n: u8| (0..200_000).map(|i: u32| letter(i.wrapping_mul(i + u32::from(n)) >> 3)).collect();
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_shared() {
+    fn unchanged_objects_are_shared_with_the_known_bundle() {
         let known = read(&bundle(&[(1, 0), (2, 0), (3, 0), (5, 0), (6, 0)]), None);
         let next = read(&bundle(&[(1, 0), (2, 1), (4, 0), (5, 0), (6, 0)]), Some(&known));
         let shared = |slot: &&Slot| match (&slot.form, &known.find(slot.id.as_str()).expect("there").form) {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_by_its_bytes_is_judged_anew_on_other_ground() {
+    fn known_objects_are_validated_again_with_changed_kinds() {
         let old = bundle(&[(1, 0), (2, 0)]);
         let known = read(&old, None);
         let mut new = old.clone();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_out_otherwise_is_read_all_the_same() {
+    fn a_bundle_in_another_entry_order_is_read() {
         let old = bundle(&[(1, 0), (2, 1)]);
         let bytes = codec::encode(&old).expect("CBOR");
         let outline = Outline::of(&bytes).expect("as it is written");

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_has_left_is_no_fault_and_a_full_disk_is_one() {
+    fn a_closed_pipe_is_ignored_and_a_full_disk_is_an_error() {
         let mut left = WhileRead::new(Gone(io::ErrorKind::BrokenPipe));
         writeln!(left, "one").expect("dropped");
         left.flush().expect("dropped");

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cron_takes_is_taken() {
+    fn valid_cron_schedules_are_accepted() {
         for schedule in [
             "* * * * *",
             "30 4 * * 1-5",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cron_would_skip_is_refused() {
+    fn invalid_cron_schedules_are_refused_with_the_reason() {
         for (schedule, why) in [
             ("99 * * * *", "the minute \"99\" is not from 0 to 59"),
             ("a b c d e", "the minute \"a\" is not from 0 to 59"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_the_one_of_the_calendar() {
+    fn the_next_time_of_a_schedule_follows_the_calendar() {
         let (hour, day) = (60, 24 * 60);
         for (schedule, minutes) in [
             ("* * * * *", 1),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn of_missed_times_the_last_one_is_found() {
+    fn the_last_missed_time_of_a_schedule_is_found() {
         let daily = Times::parse("0 3 * * *").expect("a schedule");
         let day = 24 * 60;
         let last = NOW - 3 * 60 - 30;

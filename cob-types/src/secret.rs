@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_written_and_read_in_one_form() {
+    fn an_id_has_only_one_accepted_form() {
         let id = SecretId([0x0F; 16]);
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!("0F".repeat(16).parse::<SecretId>(), Err(SecretIdError));

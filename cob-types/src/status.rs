@@ -516,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_newer_daemon_gives_as_a_reason_is_read_as_something_else() {
+    fn unknown_reasons_of_a_newer_daemon_are_read_as_other() {
         let wait = r#"{"reason": "moon-phase", "until": "new moon"}"#;
         assert_eq!(serde_json::from_str::<Wait>(wait).expect("read"), Wait::Other);
         let trouble = r#"{"trouble": "tides", "high": [1, 2]}"#;

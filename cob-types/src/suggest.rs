@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_found_and_far_ones_are_not() {
+    fn only_similar_names_are_suggested() {
         let known = ["preferred", "pre_remove", "states", "up", "down"];
         for (wrong, right) in [("prefered", "preferred"), ("stats", "states"), ("dwon", "down"), ("UP", "up")] {
             assert_eq!(did_you_mean(wrong, known).as_deref(), Some(&*format!("did you mean `{right}`?")), "{wrong}");

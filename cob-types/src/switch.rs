@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_back_on_a_host_is_found_among_neighbours_with_like_names() {
+    fn objects_taken_back_on_a_host_are_found_among_similar_names() {
         let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
         let all = ["n/z", "n1-a/b", "n1.a/b", "n1/-", "n1/a", "n1/zz/z", "n10/a", "n1A/b", "n1_/b", "n2/a"];
         order.taken_back = all.iter().map(|id| CobId::new(id).expect("an id")).collect();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_without_being_repeated_in_full() {
+    fn an_invalid_key_is_refused_without_its_full_text() {
         let wrong = |text: &str| text.parse::<PublicKey>().expect_err("is refused").to_string();
         assert!(wrong("").contains("does not begin"));
         assert!(wrong("ed25519:AAAA").contains("another length"));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_one_and_all_else_are_many() {
+    fn only_the_count_one_is_singular() {
         let told = [count(0_usize, "host"), count(1_u64, "host"), count(2_u32, "host"), count(12_u8, "change object")];
         assert_eq!(told, ["0 hosts", "1 host", "2 hosts", "12 change objects"]);
         let told = [count(2_u8, "dependency"), count(2_u8, "key"), count(3_u8, "process"), count(3_u8, "match")];
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_our_types_are_told_to_nobody() {
+    fn error_messages_contain_no_names_of_rust_types() {
         fn said<T: for<'de> Deserialize<'de> + fmt::Debug>(text: &str) -> String {
             form(serde_json::from_str::<T>(text).expect_err(text))
         }

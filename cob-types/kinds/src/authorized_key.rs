@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fault_of_a_key_tells_nothing_of_a_private_key() {
+    fn an_error_message_does_not_reveal_a_private_key() {
         let secret = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ";
         for text in [
             format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{secret}\n-----END OPENSSH PRIVATE KEY-----\n"),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_in_several_spellings_is_one_subject() {
+    fn several_spellings_of_a_name_are_the_same_subject() {
         assert_eq!(full_unit_name("a"), full_unit_name("a.service"));
         assert_eq!(full_unit_name("php8.2-fpm"), "php8.2-fpm.service");
         assert_ne!(full_unit_name("a.socket"), full_unit_name("a"));

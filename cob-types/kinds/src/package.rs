@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_be_part_of_a_command_line_is_looked_at() {
+    fn unsafe_arguments_of_a_package_are_refused() {
         for (text, word) in [
             (r#"{}"#, "missing field `name`"),
             (r#"{"name":"-x"}"#, "is not the name of a package"),

@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_named_as_systemd_names_them() {
+    fn only_unit_names_of_systemd_are_accepted() {
         for name in
             ["etcd", "etcd.service", "getty@tty1.service", "a-b_c:d.timer", "srv-data.mount", "dev-sda\\x2d1.swap"]
         {

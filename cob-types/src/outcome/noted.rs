@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_host_is_not_lost_when_it_is_silent() {
+    fn the_outcome_keeps_earlier_reports_of_a_silent_host() {
         use Ended::{Converged, Failed, RolledBack, UnderWay};
         let (n1, n2) = (|ended| ("n1", 3, ended), |ended| ("n2", 5, ended));
         let with = |before: &[(&str, u64, Ended)], now: &[(&str, u64, Ended)]| {

@@ -64,7 +64,7 @@ fn a_canary_that_is_sent_back_before_the_others_were_told_was_rolled_back() {
 }
 
 #[test]
-fn a_way_in_steps_is_one_switch() {
+fn a_switch_in_steps_is_one_outcome() {
     let lines = [
         "1 @1 terms to generation 9, by ann",
         "2 @1 go to generation 4, by ann",
@@ -131,7 +131,7 @@ fn a_host_tells_how_each_of_its_switches_ended() {
 }
 
 #[test]
-fn a_way_back_that_is_left_for_what_it_came_from_was_not_rolled_back() {
+fn an_abandoned_rollback_is_superseded_and_not_rolled_back() {
     let lines = [
         "1 @3 go to generation 2, by ann",
         "2 @2 activate",
@@ -149,7 +149,7 @@ fn a_way_back_that_is_left_for_what_it_came_from_was_not_rolled_back() {
 
 /// A daemon reads the entries as they come, and forgets all but the newest ended part.
 #[test]
-fn what_is_taken_up_entry_by_entry_is_what_the_history_tells() {
+fn outcomes_entry_by_entry_equal_those_of_the_whole_history() {
     let lines = [
         "1 @0 go to generation 1, by ann",
         "2 @1 activate",
@@ -182,7 +182,7 @@ fn what_is_taken_up_entry_by_entry_is_what_the_history_tells() {
 }
 
 #[test]
-fn what_was_cancelled_and_goes_on_is_under_way_again() {
+fn a_resumed_switch_is_under_way_again() {
     let lines = ["1 @1 go to generation 2", "2 @1 cancel the switch to generation 2", "3 @1 resume"];
     assert_eq!(told(&lines[..2]), [(2, "cancelled", Some(2))]);
     assert_eq!(told(&lines), [(2, "under way", None)]);
@@ -196,7 +196,7 @@ fn strange_histories_are_read_all_the_same() {
 }
 
 #[test]
-fn parts_whose_times_touch_are_one_switch() {
+fn parts_of_hosts_that_overlap_in_time_are_one_switch() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
     // The host had switched before, and was rolled back.
@@ -261,7 +261,7 @@ fn a_switch_for_some_or_of_which_some_are_silent_has_not_converged() {
 }
 
 #[test]
-fn a_host_that_had_nothing_to_do_is_part_of_the_switch_all_the_same() {
+fn a_host_that_converged_early_shares_the_switch_of_the_others() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
     let n2 = of(&["1000030 @1 go to generation 2, by ann", "2000000 @2 failed after 3 attempts"]);
@@ -280,7 +280,7 @@ fn asked_later(rest: &[&str], other: &[&str]) -> Vec<SwitchOutcome> {
 }
 
 #[test]
-fn what_a_host_is_asked_for_after_it_was_there_belongs_to_the_switch() {
+fn requests_to_a_converged_host_belong_to_the_switch() {
     let own = ["20 @2 end old>up", "20 @2 settled generation 2"];
     let down = ["5 @2 start up>down", "6 @2 end up>down"];
     let up = ["21 @2 start down>up", "30 @2 end down>up"];
@@ -305,7 +305,7 @@ fn what_a_host_is_asked_for_after_it_was_there_belongs_to_the_switch() {
 }
 
 #[test]
-fn what_a_host_does_after_all_were_there_is_something_else() {
+fn transitions_after_all_hosts_converged_are_not_part_of_the_switch() {
     let own = ["20 @2 end old>up", "20 @2 settled generation 2"];
     let day = 86_400_000_000_000_u64;
     let told = |lines: &[String], own: &[&str]| {
@@ -330,7 +330,7 @@ fn what_a_host_does_after_all_were_there_is_something_else() {
 }
 
 #[test]
-fn who_had_converged_and_goes_back_because_of_others_was_rolled_back() {
+fn a_converged_host_that_returns_because_of_others_was_rolled_back() {
     let s = 1_000_000_000_u64;
     let told = |between: &[&str], why: &str| {
         let there = ["1 @1 go to generation 2, by ann", "2 @2 activate", "2 @2 settled generation 2"];
@@ -354,7 +354,7 @@ fn who_had_converged_and_goes_back_because_of_others_was_rolled_back() {
 }
 
 #[test]
-fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
+fn a_failed_canary_and_a_staged_switch_are_two_switches() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let canary = of(&[
         "10 @1 go to generation 2, by ann",
@@ -381,7 +381,7 @@ fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
 }
 
 #[test]
-fn nobody_follows_those_who_have_gone_elsewhere_since() {
+fn a_second_switch_is_not_merged_with_a_rolled_back_canary() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     // A canary that was rolled back, and a switch of both hosts that was rolled back: n2 is the first to do so.
     let n1 = of(&[
@@ -402,7 +402,7 @@ fn nobody_follows_those_who_have_gone_elsewhere_since() {
 }
 
 #[test]
-fn a_canary_that_holds_and_then_is_for_everybody_is_one_switch() {
+fn a_canary_extended_to_all_hosts_is_one_switch() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     // The check of the first canary fails, and it holds; that of the second canary rolls it back.
     let canary = of(&[
@@ -438,7 +438,7 @@ fn a_canary_that_holds_and_then_is_for_everybody_is_one_switch() {
 }
 
 #[test]
-fn hosts_whose_clocks_differ_have_one_switch_when_their_times_are_put_right() {
+fn corrected_clocks_merge_the_parts_of_a_switch() {
     const HOUR: i64 = 3_600_000_000_000;
     let lines = |from: u64| -> Vec<String> {
         let words = ["@1 go to generation 2, by ann", "@2 activate", "@2 settled generation 2"];

@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read(server in any::<[u8; 32]>(), name in "[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,60}[A-Za-z0-9])?") {
+        fn a_printed_token_is_read_back(server in any::<[u8; 32]>(), name in "[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,60}[A-Za-z0-9])?") {
             let token = Token::generate(host(&name), PublicKey(server)).expect("made");
             let read: Token = token.reveal().parse().expect("read");
             prop_assert_eq!(read.reveal(), token.reveal());
@@ -148,7 +148,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_read_or_refused(text in "(cob1[.])?[A-Za-z0-9_.-]{0,120}|.{0,200}") {
+        fn any_text_is_a_token_or_refused(text in "(cob1[.])?[A-Za-z0-9_.-]{0,120}|.{0,200}") {
             if let Ok(token) = text.parse::<Token>() {
                 let again = token.reveal();
                 prop_assert_eq!(again.as_str(), text.as_str());

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_kept_in_a_file_that_nobody_else_reads() {
+    fn a_key_file_must_be_private_to_its_owner() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("key");
         let key = SecretKey::load_or_create(&path).expect("made");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_openssl_writes_is_read() {
+    fn a_key_file_of_openssl_is_read() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("key");
         // RFC 8410, section 10.3.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_good_for_one_purpose_and_one_text() {
+    fn a_signature_is_valid_for_one_purpose_and_text() {
         let key = SecretKey::from_seed(&[7; 32]);
         let signature = key.sign(Purpose::Generation, b"text");
         assert!(verify(&key.public(), Purpose::Generation, b"text", &signature));
