@@ -231,7 +231,7 @@ fn an_object_of_another_kind_departs_first_without_a_switch_order() {
 }
 
 #[test]
-fn a_switch_takes_over_the_new_list_of_in_process_kinds() {
+fn a_switch_works_when_a_backend_becomes_in_process() {
     let mut b = Bench::new(&[X, Y]);
     let bundle = Arc::new(bundle(&[X]));
     let go = Event::Switch {
