@@ -158,8 +158,8 @@ struct ClusterJson<'a> {
     #[serialize_always]
     solvable: Option<bool>,
     nodes: &'a [LayoutNode],
-    reason: &'a Option<String>,
-    explanation: &'a Option<serde_json::Value>,
+    reason: Option<&'a String>,
+    explanation: Option<&'a serde_json::Value>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     leaving: &'a [String],
 }
@@ -167,6 +167,7 @@ struct ClusterJson<'a> {
 impl<'a> ClusterJson<'a> {
     fn of(cluster: &'a ClusterView) -> Self {
         let ClusterView { name, solvable, nodes, reason, explanation, leaving, .. } = cluster;
+        let (reason, explanation) = (reason.as_ref(), explanation.as_ref());
         Self { name, solvable: *solvable, nodes, reason, explanation, leaving }
     }
 }
