@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::oneshot;
+
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Lost {
@@ -15,9 +17,15 @@ pub(crate) enum Lost {
 
 /// Runs blocking work in a thread of its own. The caller always gets an answer.
 pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Lost> {
+    let (tell, told) = oneshot::channel();
+    run(Box::new(move || drop(tell.send(work())))).await?;
+    told.await.map_err(|_| Lost::Panicked)
+}
+
+/// A function of its own, so that it is compiled once and not for each kind of work.
+async fn run(work: Box<dyn FnOnce() + Send>) -> Result<(), Lost> {
     // `spawn_blocking` panics if it can make no thread: so a task surrounds it.
-    let task = tokio::spawn(async move { tokio::task::spawn_blocking(work).await });
-    match task.await {
+    match tokio::spawn(async move { tokio::task::spawn_blocking(work).await }).await {
         Ok(done) => done.map_err(|_| Lost::Panicked),
         Err(_) => Err(Lost::NoThread),
     }

@@ -209,30 +209,7 @@ impl<S: Setting> Native for S {
     }
 
     fn check(&self, call: &Call) -> Result<Found, String> {
-        let property = Property::read(self, &call.content, call)?;
-        let spec = property.spec.as_ref();
-        if !call.observed {
-            spec.clear_killed(&property.host, &call.own)?;
-        }
-        let Some(note) = note::read::<Note>(&call.own)? else {
-            if call.observed {
-                return seen(self, spec, call);
-            }
-            let hindered = spec.hindered().err();
-            return Ok(hindered.map_or_else(|| Found::state("absent"), |why| Found::differing("absent", why)));
-        };
-        let noted = Property::read(self, &note.content, call)?;
-        if !noted.is(&property) {
-            let (wanted, noted) = (property.name(), noted.name());
-            return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
-        }
-        let (found, wanted) = (spec.look(note.before.as_ref())?, spec.wanted());
-        let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
-        let wrong: Vec<String> = differs.into_iter().chain(of_use(self, spec, call).err()).collect();
-        Ok(match wrong.is_empty() {
-            true => Found::state("present"),
-            false => Found::differing("outdated", wrong.join("; ")),
-        })
+        checked(self, call)
     }
 
     fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
@@ -248,8 +225,35 @@ impl<S: Setting> Native for S {
     }
 }
 
-fn moved(setting: &impl Setting, call: &Call, attempt: &TransitionAttempt) -> Result<(), String> {
-    let property = Property::read(setting, &call.content, call)?;
+fn checked(setting: &dyn Reader, call: &Call) -> Result<Found, String> {
+    let property = setting.property(&call.content, call)?;
+    let spec = property.spec.as_ref();
+    if !call.observed {
+        spec.clear_killed(&property.host, &call.own)?;
+    }
+    let Some(note) = note::read::<Note>(&call.own)? else {
+        if call.observed {
+            return seen(setting, spec, call);
+        }
+        let hindered = spec.hindered().err();
+        return Ok(hindered.map_or_else(|| Found::state("absent"), |why| Found::differing("absent", why)));
+    };
+    let noted = setting.property(&note.content, call)?;
+    if !noted.is(&property) {
+        let (wanted, noted) = (property.name(), noted.name());
+        return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
+    }
+    let (found, wanted) = (spec.look(note.before.as_ref())?, spec.wanted());
+    let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
+    let wrong: Vec<String> = differs.into_iter().chain(of_use(setting, spec, call).err()).collect();
+    Ok(match wrong.is_empty() {
+        true => Found::state("present"),
+        false => Found::differing("outdated", wrong.join("; ")),
+    })
+}
+
+fn moved(setting: &dyn Reader, call: &Call, attempt: &TransitionAttempt) -> Result<(), String> {
+    let property = setting.property(&call.content, call)?;
     let spec = property.spec.as_ref();
     // A hanging mount from an unreachable server must not delay unrelated transitions.
     let _turn = spec.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
@@ -263,6 +267,25 @@ fn moved(setting: &impl Setting, call: &Call, attempt: &TransitionAttempt) -> Re
     }
 }
 
+/// A setting without the type of its content, so that the rest is compiled once for all kinds.
+trait Reader {
+    fn property(&self, content: &str, call: &Call) -> Result<Property, String>;
+
+    /// Whether the content is valid.
+    fn validate(&self, content: &str) -> Result<(), String>;
+}
+
+impl<S: Setting> Reader for S {
+    fn property(&self, content: &str, call: &Call) -> Result<Property, String> {
+        let entry = Entry::read(content, &call.cob, &call.own, longest(call))?;
+        Ok(Property { host: entry.host.clone(), spec: self.spec(entry)? })
+    }
+
+    fn validate(&self, content: &str) -> Result<(), String> {
+        cob_kinds::read::<S::Content>(content).map(|_| ())
+    }
+}
+
 /// A specification and its host.
 struct Property {
     host: Host,
@@ -270,11 +293,6 @@ struct Property {
 }
 
 impl Property {
-    fn read(setting: &impl Setting, content: &str, call: &Call) -> Result<Self, String> {
-        let entry = Entry::read(content, &call.cob, &call.own, longest(call))?;
-        Ok(Self { host: entry.host.clone(), spec: setting.spec(entry)? })
-    }
-
     /// Whether both are about the same property.
     fn is(&self, other: &Self) -> bool {
         (&self.host, self.spec.target()) == (&other.host, other.spec.target())
@@ -295,13 +313,13 @@ fn longest(call: &Call) -> Duration {
 }
 
 /// Whether the content is valid and the setting can have an effect.
-fn of_use<S: Setting>(_: &S, spec: &dyn Spec, call: &Call) -> Result<(), String> {
-    cob_kinds::read::<S::Content>(&call.content)?;
+fn of_use(setting: &dyn Reader, spec: &dyn Spec, call: &Call) -> Result<(), String> {
+    setting.validate(&call.content)?;
     spec.of_use()
 }
 
 /// The state in observe mode: present if it is as desired, no matter which program set it.
-fn seen(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<Found, String> {
+fn seen(setting: &dyn Reader, spec: &dyn Spec, call: &Call) -> Result<Found, String> {
     let (found, wanted) = (spec.seen()?, spec.wanted());
     Ok(match found {
         Some(found) if found == wanted => match of_use(setting, spec, call) {
@@ -312,12 +330,12 @@ fn seen(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<Found, S
     })
 }
 
-fn present(setting: &impl Setting, property: &Property, call: &Call) -> Result<(), String> {
+fn present(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(), String> {
     let spec = property.spec.as_ref();
     spec.hindered()?;
     let note = note::read::<Note>(&call.own)?;
     let is_about_this = match &note {
-        Some(note) => Property::read(setting, &note.content, call)?.is(property),
+        Some(note) => setting.property(&note.content, call)?.is(property),
         None => true,
     };
     if !is_about_this {
@@ -371,9 +389,9 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
     }
 }
 
-fn undo(setting: &impl Setting, property: &Property, call: &Call) -> Result<(), String> {
+fn undo(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(), String> {
     let Some(note) = note::read::<Note>(&call.own)? else { return Ok(()) };
-    let noted = Property::read(setting, &note.content, call)?;
+    let noted = setting.property(&note.content, call)?;
     // A content that changes only the removal needs no transition, and leaves the note as it was.
     let property = if noted.is(property) { property } else { &noted };
     property.spec.restore(note.before.as_ref())?;
