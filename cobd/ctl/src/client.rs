@@ -339,9 +339,9 @@ impl Client {
         limit: Option<Duration>,
     ) -> Result<Done, AskError> {
         let limit = limit.unwrap_or(self.order_timeout());
-        let began = Instant::now();
+        let (began, body) = (Instant::now(), json(at, &self.signed(order))?);
         if let Some(open) = open {
-            let request = self.order_to(at, O::PATH, &self.signed(order))?;
+            let request = order_for(self.names.get(at), at, O::PATH, body.clone())?;
             let answer = timely(at, limit, async {
                 let (response, _line) = self.send_over(at, open, request).await?;
                 whole(at, response).await
@@ -353,7 +353,7 @@ impl Client {
                 answer => return parse(at, &answer?),
             }
         }
-        self.order_within(at, order, limit.saturating_sub(began.elapsed())).await
+        parse(at, &self.answer_within(at, O::PATH, body, limit.saturating_sub(began.elapsed())).await?)
     }
 
     /// Sends an order and returns the value of the answer, within a time limit.
@@ -366,10 +366,15 @@ impl Client {
         order: &O,
         limit: Duration,
     ) -> Result<T, AskError> {
-        let order = self.signed(order);
+        let body = json(at, &self.signed(order))?;
+        parse(at, &self.answer_within(at, O::PATH, body, limit).await?)
+    }
+
+    /// The answer to an order; if another host has the address now, from the former addresses of the intended host.
+    async fn answer_within(&self, at: &Endpoint, path: &str, body: Bytes, limit: Duration) -> Result<Bytes, AskError> {
         let name = self.names.get(at);
         let ordered = async |at: &Endpoint| {
-            let request = order_for(name, at, O::PATH, &order)?;
+            let request = order_for(name, at, path, body.clone())?;
             timely(at, limit, async {
                 let (response, _line) = self.send(at, request).await?;
                 whole(at, response).await
@@ -395,7 +400,7 @@ impl Client {
                 answer = Err(AskError::Connect { endpoint: at.clone(), source });
             }
         }
-        parse(at, &answer?)
+        answer
     }
 
     /// The order with its author.
@@ -403,11 +408,6 @@ impl Client {
         let mut order = order.clone();
         *order.who() = self.who();
         order
-    }
-
-    /// A request with a body, for the intended host.
-    fn order_to<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Request<Full<Bytes>>, AskError> {
-        order_for(self.names.get(at), at, path, body)
     }
 
     /// Starts to watch a daemon, which sends its status with each change (the previous version does not).
@@ -427,7 +427,9 @@ impl Client {
     /// # Errors
     /// [`AskError`]: the command does not run, or not for long.
     pub async fn run(&self, at: &Endpoint, order: &RunOrder) -> Result<RunEvents, AskError> {
-        self.events(at, self.order_to(at, "/v1/run", order)?, self.order_timeout()).await.map(RunEvents)
+        self.events(at, order_for(self.names.get(at), at, "/v1/run", json(at, order)?)?, self.order_timeout())
+            .await
+            .map(RunEvents)
     }
 
     async fn events(&self, at: &Endpoint, request: Request<Full<Bytes>>, limit: Duration) -> Result<Events, AskError> {
@@ -496,22 +498,21 @@ impl Client {
     async fn connect_to(&self, at: &Endpoint) -> Result<Open, AskError> {
         let refused = |source| AskError::Connect { endpoint: at.clone(), source };
         match at {
-            Endpoint::Unix(path) => self.over(at, UnixStream::connect(path).await.map_err(refused)?).await,
-            Endpoint::Tcp(address) => self.over(at, TcpStream::connect(address).await.map_err(refused)?).await,
+            Endpoint::Unix(path) => self.over(at, Box::new(UnixStream::connect(path).await.map_err(refused)?)).await,
+            Endpoint::Tcp(address) => {
+                self.over(at, Box::new(TcpStream::connect(address).await.map_err(refused)?)).await
+            }
             Endpoint::Tls(address, keys) => {
                 let identity = self.credentials.identity.as_ref();
                 let settings = tls::client(identity, keys, tls::HTTP).map_err(|e| refused(io::Error::other(e)))?;
                 let stream = TcpStream::connect(address).await.map_err(refused)?;
                 let stream = TlsConnector::from(settings).connect(tls::name(), stream).await;
-                self.over(at, stream.map_err(|e| self.fault(at, &e))?).await
+                self.over(at, Box::new(stream.map_err(|e| self.fault(at, &e))?)).await
             }
         }
     }
 
-    async fn over<S>(&self, at: &Endpoint, stream: S) -> Result<Open, AskError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn over(&self, at: &Endpoint, stream: Box<dyn Stream>) -> Result<Open, AskError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.fault(at, &e))?;
         let line = Line(tokio::spawn(async move {
             // The request that waits for the answer gets the error.
@@ -543,6 +544,11 @@ impl Client {
     }
 }
 
+/// A connection's bytes. As a type of its own, it lets the HTTP client be compiled once.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
 /// An open connection without a request.
 #[derive(Debug)]
 pub struct Open {
@@ -563,19 +569,22 @@ impl Drop for Line {
 }
 
 /// A request with a body, for the intended host.
-fn order_for<B: Serialize>(
+fn order_for(
     name: Option<&HostName>,
     at: &Endpoint,
     path: &str,
-    body: &B,
+    body: Bytes,
 ) -> Result<Request<Full<Bytes>>, AskError> {
-    let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
-    let mut request = request(at, Method::POST, path, Bytes::from(body))?;
+    let mut request = request(at, Method::POST, path, body)?;
     // Host names contain only letters, digits and a few signs.
     if let Some(name) = name.and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
         request.headers_mut().insert(MEANT_FOR, name);
     }
     Ok(request)
+}
+
+fn json(at: &Endpoint, order: &impl Serialize) -> Result<Bytes, AskError> {
+    serde_json::to_vec(order).map(Bytes::from).map_err(|e| not_understood(at, &e.to_string()))
 }
 
 /// The `Host` header for an address.

@@ -4,6 +4,7 @@
 //! reports change objects of other hosts, counts as unreachable.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use cob_types::HostName;
@@ -41,7 +42,9 @@ where
     let places = Arc::new(Semaphore::new(at_once));
     let mut asked = JoinSet::new();
     for (at, target) in targets.iter().enumerate() {
-        let (places, target, asking) = (Arc::clone(&places), target.clone(), ask(client.clone(), target.clone()));
+        let (places, target) = (Arc::clone(&places), target.clone());
+        // In a box: tasks are compiled once for each type of answer, and not for each question.
+        let asking: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(ask(client.clone(), target.clone()));
         asked.spawn(async move {
             let _place = places.acquire().await;
             (at, target, asking.await)
