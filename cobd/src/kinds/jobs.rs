@@ -656,12 +656,7 @@ async fn within<T: End>(
     future: impl Future<Output = T>,
     mut cancelled: watch::Receiver<bool>,
 ) -> T {
-    let limit = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
+    let limit = tokio::time::sleep(timeout.unwrap_or(Duration::MAX));
     tokio::select! {
         end = future => end,
         () = asked(&mut cancelled) => T::cancelled(),
