@@ -8,19 +8,27 @@ source "$here/cluster.sh"
 
 kills=${COB_BED_KILLS:-12}
 
-on h2 sh -c 'command -v curl >/dev/null && command -v python3 >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
-    { echo "skipped: everyday kinds, for the host lacks curl, python3 or tzdata"; return 0; }
+on h2 sh -c 'command -v curl >/dev/null && command -v git >/dev/null && command -v python3 >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
+    { echo "skipped: everyday kinds, for the host lacks curl, git, python3 or tzdata"; return 0; }
 
 # A host as an administrator leaves it: a user, files of packages, a service with its settings, a web server.
 on h2 sh -c 'useradd --create-home --home-dir /srv/olga --shell /bin/sh olga
     printf "Port 22\n#PermitRootLogin yes\nUsePAM yes\n" > /srv/sshd_config
     mkdir -p /srv/old/deep; echo gone > /srv/old/deep/file; chmod 2750 /srv/old/deep; chown olga /srv/old/deep/file
-    mkdir -p /srv/www; echo "echo tool 1.4" > /srv/www/tool
+    mkdir -p /srv/www/app-1/bin; echo "echo tool 1.4" > /srv/www/tool
+    echo "echo app" > /srv/www/app-1/bin/app; ln -s bin/app /srv/www/app-1/run
+    tar -C /srv/www --owner=0 --group=0 --mtime=@0 -czf /srv/www/app.tar.gz app-1 && rm -r /srv/www/app-1
+    git init --quiet --initial-branch main /srv/code; echo one > /srv/code/file; git -C /srv/code add file
+    git -C /srv/code -c user.name=olga -c user.email=olga@example.org commit --quiet -m one; git -C /srv/code tag v1
+    useradd --create-home --home-dir /srv/otto otto; groupadd staff2; echo "10.9.9.8 former alias" >> /etc/hosts
+    printf "; by hand\n[Journal]\nStorage=auto\nRate=5\n" > /srv/app.ini; printf "a: 1\nb: {c: 2}\n" > /srv/app.yaml
+    echo secret > /srv/private; chmod 644 /srv/private; echo 7 > /srv/limit
     for n in 1 2; do printf "#!/bin/sh\necho editor %s\n" $n > /usr/local/bin/ed$n; chmod 755 /usr/local/bin/ed$n; done
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed1 20 --slave /usr/local/share/ed.1 ed.1 /usr/local/bin/ed1 >/dev/null
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed2 10 >/dev/null'
 on h2 systemd-run --quiet --unit=web --working-directory=/srv/www python3 -m http.server --bind 127.0.0.1 8099
 tool=$(on h2 sha256sum /srv/www/tool | cut -d' ' -f1)
+app=$(on h2 sha256sum /srv/www/app.tar.gz | cut -d' ' -f1)
 key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPYpPixNPJXX3CwJFYa54lsF31mTcyYk31u/D0yLlVOK olga@laptop"
 
 everyday_model() {
@@ -38,6 +46,15 @@ cobs:
   h2/user: {kind: user, content: {name: tess}}
   h2/job: {kind: cron, content: {schedule: "30 4 * * *", command: /bin/true, name: job}}
   h2/name: {kind: host-entry, content: {address: 10.9.9.9, names: [db]}}
+  h2/ini: {kind: config-keys, content: {path: /srv/app.ini, format: ini, set: {Journal.Storage: persistent, Journal.Max: 5M}, absent: [Journal.Rate]}}
+  h2/yaml: {kind: config-keys, content: {path: /srv/app.yaml, format: yaml, set: {b.c: 3, b.d: [x, y]}}}
+  h2/private: {kind: attributes, content: {path: /srv/private, mode: "0640", owner: olga}}
+  h2/app: {kind: archive, content: {url: "http://127.0.0.1:8099/app.tar.gz", sha256: $app, to: /srv/app, strip: 1}}
+  h2/code: {kind: git-checkout, content: {repo: /srv/code, ref: v1, path: /srv/checkout}}
+  h2/former: {kind: host-entry, content: {names: [former], absent: true}}
+  h2/otto: {kind: user, content: {name: otto, absent: true}}
+  h2/staff: {kind: group, content: {name: staff2, absent: true}}
+  h2/limit: {kind: exec, content: {command: "echo 9 > /srv/limit", unless: "grep -q 9 /srv/limit", save: "cat /srv/limit", undo: 'printf "%s\n" "\$COB_SAVED" > /srv/limit'}}
 MODEL
 }
 set_everyday() { # the model, from standard input, is made and published
@@ -50,7 +67,9 @@ nothing() { echo 'cobs: {h2/nothing: {kind: noop}}'; }
 effects() {
     on h2 sh -c 'test ! -e /srv/old && cat /srv/sshd_config /srv/made/file /srv/olga/.ssh/authorized_keys && readlink -f /etc/localtime &&
         /usr/local/bin/ed && /usr/local/bin/tool && stat -c "%a %U" /usr/local/bin/tool /srv/olga/.ssh /srv/olga/.ssh/authorized_keys &&
-        getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job'
+        getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job && cat /srv/app.ini /srv/app.yaml /srv/limit &&
+        stat -c "%a %U" /srv/private && /srv/app/run && cat /srv/checkout/file && git -C /srv/checkout status --short &&
+        ! getent passwd otto && ! getent group staff2 && cat /etc/hosts'
 }
 
 list_before
@@ -69,6 +88,7 @@ ctl check >/dev/null
 
 step "what a user undoes is drift, and comes back"
 on h2 sh -c 'mkdir /srv/old; rm -r /srv/made; sed -i s/^PermitRootLogin.*/PermitRootLogin\ yes/ /srv/sshd_config; echo UsePAM no >> /srv/sshd_config
+    sed -i s/^Max=.*/Max=9/ /srv/app.ini; chmod 666 /srv/private; echo 8 > /srv/limit; echo "10.9.9.8 former" >> /etc/hosts
     rm /srv/olga/.ssh/authorized_keys /usr/local/bin/tool; ln -sfn /usr/share/zoneinfo/UTC /etc/localtime; update-alternatives --auto ed 2>/dev/null'
 ctl check >/dev/null 2>&1 || true
 is_back() { [ "$(effects)" = "$everyday_effects" ]; }
@@ -114,7 +134,8 @@ if [ $((round % 2)) = 1 ]; then
 fi
 echo "       $killed kills in $round switches"
 on h2 sh -c 'systemctl stop web; rm -r /run/systemd/system/cobd.service.d; systemctl daemon-reload'
-on h2 sh -c 'userdel --remove olga 2>/dev/null; update-alternatives --remove-all ed >/dev/null
-    rm -rf /srv/sshd_config /srv/old /srv/www /usr/local/bin/ed1 /usr/local/bin/ed2'
+on h2 sh -c 'userdel --remove olga 2>/dev/null; userdel --remove otto 2>/dev/null; groupdel staff2; update-alternatives --remove-all ed >/dev/null
+    sed -i "/^10.9.9.8 /d" /etc/hosts
+    rm -rf /srv/sshd_config /srv/old /srv/code /srv/app.ini /srv/app.yaml /srv/private /srv/limit /srv/www /usr/local/bin/ed1 /usr/local/bin/ed2'
 on h1 rm $site/everyday.yaml
 switch_cluster
