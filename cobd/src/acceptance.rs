@@ -176,7 +176,7 @@ mod tests {
         nameless.hosts.values_mut().for_each(|host| host.keys.clear());
         assert!(refused(Some(&trust), &nameless, &[&key]).contains("no key"));
         let other = Manifest { generation: GenerationNumber(4), ..signed };
-        assert!(refused(Some(&trust), &other, &[&key]).contains("that of generation 4"));
+        assert!(refused(Some(&trust), &other, &[&key]).contains("belongs to generation 4"));
     }
 
     #[test]

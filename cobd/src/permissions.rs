@@ -207,7 +207,7 @@ mod tests {
         chown(&path, Some(12345), None).expect("given away");
         for error in [own_folder(&path).map(drop), believed(&path)] {
             let error = error.expect_err("somebody else's").to_string();
-            assert!(error.contains("it belongs to user 12345") && error.contains("chown"), "{error}");
+            assert!(error.contains("user 12345 owns it") && error.contains("chown"), "{error}");
         }
         // The group of another user, with the right to write.
         chown(&path, Some(0), Some(12345)).expect("taken back");

@@ -175,7 +175,7 @@ async fn a_host_that_claims_another_name_is_refused() {
     let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
     stream.write_all(&hello("a")).await.expect("writes");
     until_cut(stream).await;
-    let why = "it says that it is host a, and its key is that of 0evil";
+    let why = "the peer claims to be host a, but it shows the key of host 0evil";
     stage.refused(why, RefusalCounts { foreign_name: 1, ..RefusalCounts::default() }).await;
 }
 

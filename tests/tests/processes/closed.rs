@@ -152,7 +152,7 @@ fn a_configuration_or_depot_that_others_may_write_is_refused() {
     set(&config, 0o666);
     let (status, said) = cluster.start_in_vain("n1");
     assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("n1.toml: others may write it") && said.contains("chmod go-w"), "{said}");
+    assert!(said.contains("n1.toml: other users may write it") && said.contains("chmod go-w"), "{said}");
     set(&config, 0o644);
     // A daemon that follows accepts every new generation; without trusted publishers, writers of the depot control it.
     cluster.configure("n1", "follow = true");
@@ -160,7 +160,7 @@ fn a_configuration_or_depot_that_others_may_write_is_refused() {
     set(&depot, 0o777);
     let (status, said) = cluster.start_in_vain("n1");
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("`follow` without `trust`") && said.contains("others may write it"), "{said}");
+    assert!(said.contains("`follow` without `trust`") && said.contains("other users may write it"), "{said}");
     // An order names a generation that an operator has reviewed.
     cluster.configure("n1", "");
     cluster.start("n1");
