@@ -40,6 +40,7 @@ const STAND_INS: [&str; 24] = [
 const COMMENTS: usize = 10;
 const DOCUMENTS: usize = 10;
 const MESSAGES: usize = 5;
+const NAMES: usize = 5;
 /// So many of the worst sentences are named.
 const SHOWN: usize = 20;
 
@@ -121,13 +122,28 @@ fn comments(file: &str) -> Vec<Sentence> {
     found
 }
 
+/// Names of tests, as sentences.
+fn names_of_tests(file: &str) -> Vec<Sentence> {
+    let (text, mut is_test, mut found) = (read(file), false, Vec::new());
+    for line in text.lines().map(str::trim) {
+        let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+        match function.and_then(|rest| rest.split('(').next()).filter(|_| is_test) {
+            Some(name) => {
+                found.extend(sentence(file, &name.replace('_', " "), 1));
+                is_test = false;
+            }
+            None => is_test |= line == "#[test]" || line.starts_with("#[tokio::test"),
+        }
+    }
+    found
+}
+
 /// Texts in quotes, three words or more, on one line, without unit tests, attributes and the reasons of `expect`.
 fn messages(file: &str) -> Vec<Sentence> {
     let text = read(file);
     let ends = |line: &str| matches!(line, "mod tests {" | "pub(crate) mod tests {");
     let lines = text.lines().take_while(|line| !ends(line.trim())).map(str::trim);
-    let lines =
-        lines.filter(|line| !line.starts_with("//") && !line.starts_with("#[serde") && !line.contains("expect"));
+    let lines = lines.filter(|line| !line.starts_with("//") && !line.contains("expect"));
     let texts = lines.flat_map(quoted).filter(|text| text.split(' ').count() > 2);
     texts.filter_map(|text| sentence(file, &text, 3)).collect()
 }
@@ -183,6 +199,13 @@ fn documents_name_their_subjects() {
 fn messages_name_their_subjects() {
     let files = files(&[".rs"]).into_iter().filter(|file| !file.contains("test"));
     judge("messages", files.flat_map(|file| messages(&file)).collect(), MESSAGES);
+}
+
+#[test]
+fn names_of_tests_name_their_subjects() {
+    let all: Vec<Sentence> = files(&[".rs"]).iter().flat_map(|file| names_of_tests(file)).collect();
+    assert!(all.is_empty() || all.len() > 1_000, "only {} tests are found", all.len());
+    judge("names of tests", all, NAMES);
 }
 
 #[test]
