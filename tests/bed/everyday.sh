@@ -12,16 +12,17 @@ on h2 sh -c 'command -v curl >/dev/null && command -v git >/dev/null && command 
     { echo "skipped: everyday kinds, for the host lacks curl, git, python3 or tzdata"; return 0; }
 
 # A host as an administrator leaves it: a user, files of packages, a service with its settings, a web server.
-on h2 sh -c 'useradd --create-home --home-dir /srv/olga --shell /bin/sh olga
+# Lines of two absent objects that touch return in any order.
+on h2 sh -c 'groupadd --system staff2; useradd --create-home --home-dir /srv/olga --shell /bin/sh olga
     printf "Port 22\n#PermitRootLogin yes\nUsePAM yes\n" > /srv/sshd_config
     mkdir -p /srv/old/deep; echo gone > /srv/old/deep/file; chmod 2750 /srv/old/deep; chown olga /srv/old/deep/file
     mkdir -p /srv/www/app-1/bin; echo "echo tool 1.4" > /srv/www/tool
-    echo "echo app" > /srv/www/app-1/bin/app; ln -s bin/app /srv/www/app-1/run
+    printf "#!/bin/sh\necho app\n" > /srv/www/app-1/bin/app; chmod 755 /srv/www/app-1/bin/app; ln -s bin/app /srv/www/app-1/run
     tar -C /srv/www --owner=0 --group=0 --mtime=@0 -czf /srv/www/app.tar.gz app-1 && rm -r /srv/www/app-1
     git init --quiet --initial-branch main /srv/code; echo one > /srv/code/file; git -C /srv/code add file
     git -C /srv/code -c user.name=olga -c user.email=olga@example.org commit --quiet -m one; git -C /srv/code tag v1
-    useradd --create-home --home-dir /srv/otto otto; groupadd staff2; echo "10.9.9.8 former alias" >> /etc/hosts
-    printf "; by hand\n[Journal]\nStorage=auto\nRate=5\n" > /srv/app.ini; printf "a: 1\nb: {c: 2}\n" > /srv/app.yaml
+    useradd --system --create-home --home-dir /srv/otto otto; echo "10.9.9.8 former alias" >> /etc/hosts
+    printf "; by hand\n[Journal]\nStorage=auto\nRate=5\n" > /srv/app.ini; printf "a: 1 # by hand\nb:\n  c: 2\n" > /srv/app.yaml
     echo secret > /srv/private; chmod 644 /srv/private; echo 7 > /srv/limit
     for n in 1 2; do printf "#!/bin/sh\necho editor %s\n" $n > /usr/local/bin/ed$n; chmod 755 /usr/local/bin/ed$n; done
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed1 20 --slave /usr/local/share/ed.1 ed.1 /usr/local/bin/ed1 >/dev/null
