@@ -39,7 +39,7 @@ cobs:
   h2/line: {kind: line, content: {path: /srv/sshd_config, line: "PermitRootLogin no", match: "^#?PermitRootLogin "}}
   h2/line-absent: {kind: line, content: {path: /srv/sshd_config, match: "^UsePAM", absent: true}}
   h2/block: {kind: block, content: {path: /srv/sshd_config, block: "Match User olga\n  X11Forwarding no\n"}}
-  h2/exec: {kind: exec, content: {command: "mkdir /srv/made && echo made > /srv/made/file", creates: /srv/made/file, undo: "rm -rf /srv/made"}}
+  h2/exec: {kind: exec, content: {command: "mkdir -p /srv/made && echo made > /srv/made/file", creates: /srv/made/file, undo: "rm -rf /srv/made"}}
   h2/key: {kind: authorized-key, content: {user: olga, key: "$key", options: restrict}}
   h2/zone: {kind: timezone, content: {zone: Asia/Tokyo}}
   h2/editor: {kind: alternative, content: {name: ed, path: /usr/local/bin/ed2}}
@@ -120,7 +120,7 @@ while [ $killed -lt "$kills" ]; do
         on h2 systemctl kill --signal=KILL cobd 2>/dev/null && killed=$((killed + 1))
     done
     wait $switching || true
-    soon ctl status
+    soon ctl status || { ctl status; on h2 journalctl --unit cobd --lines 60 --no-pager; false; }
     if [ $((round % 2)) = 1 ]; then
         [ "$(effects)" = "$everyday_effects" ] || { diff <(echo "$everyday_effects") <(effects) >&2; false; }
         [ "$(listing_of h2)" = "$everyday_listing" ] || { diff <(echo "$everyday_listing") <(listing_of h2) >&2; false; }
