@@ -58,7 +58,7 @@ pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
     let found = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
     if found.uid() != me.user {
         return Err(bad(format!(
-            "it belongs to user {}, not to user {} who runs this daemon: `chown -R` it if all its files are yours, \
+            "user {} owns it, and not user {}, which runs this daemon: `chown -R` it if all its files are yours, \
              or name another `state_dir`",
             found.uid(),
             me.user
