@@ -116,6 +116,7 @@ impl From<Result<Values, String>> for Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     backend: String,
+    #[serde(rename = "hop")]
     attempt: Option<TransitionAttempt>,
     /// The time limit, after which the process is ended.
     timeout_ms: u64,
@@ -198,5 +199,17 @@ impl Found {
     pub(super) fn exporting(mut self, name: &str, value: &serde_json::Value) -> Self {
         self.exports.insert(name.to_owned(), cob_types::canonical::json(value));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_an_earlier_daemon_keeps_its_transition() {
+        let text = r#"{"backend":"line","hop":{"from":"absent","to":"present","attempt":2},"timeout_ms":1000}"#;
+        let call: Call = serde_json::from_str(text).expect("a call");
+        assert_eq!(call.attempt.map(|attempt| attempt.attempt), Some(2));
     }
 }
