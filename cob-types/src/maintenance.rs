@@ -16,6 +16,7 @@ use crate::canonical::blob_hash;
 use crate::generation::Manifest;
 use crate::id::{GenerationNumber, HostName};
 use crate::schedule::Times;
+use crate::words::number;
 
 /// The limit of windows per host.
 pub const MAX_WINDOWS: usize = 64;
@@ -146,11 +147,8 @@ impl From<Window> for String {
 /// `HH:MM` as minutes.
 fn clock(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
-    let number = |text: &str| {
-        let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| text.parse::<u16>().ok()).flatten()
-    };
-    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let of_two = |text: &str| number::<u16>(text).filter(|_| text.len() == 2);
+    let (hours, minutes) = (of_two(hours)?, of_two(minutes)?);
     (minutes < 60).then_some(hours * 60 + minutes)
 }
 

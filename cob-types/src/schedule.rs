@@ -3,6 +3,7 @@
 //! A file of `/etc/cron.d` with a schedule that cron can't read does not run, and only cron's own log shows it.
 
 use crate::calendar;
+use crate::words::number;
 
 /// The words for a whole schedule.
 pub const WORDS: [&str; 8] =
@@ -72,7 +73,7 @@ impl Field {
                 let Self { name, highest, .. } = self;
                 Err(format!("the {name} {part} has a step but no range: write {span}-{highest}/…, or */…"))
             }
-            Some(step) if number(step).is_some_and(|step| step > 0) => Ok(()),
+            Some(step) if number::<u32>(step).is_some_and(|step| step > 0) => Ok(()),
             Some(step) => Err(format!("the {} {part} has the invalid step {step:?}", self.name)),
         }
     }
@@ -81,7 +82,7 @@ impl Field {
     fn bits(&self, text: &str) -> u64 {
         let mut bits = 0;
         for part in text.split(',') {
-            let (span, step) = part.split_once('/').map_or((part, None), |(span, step)| (span, number(step)));
+            let (span, step) = part.split_once('/').map_or((part, None), |(span, step)| (span, number::<u32>(step)));
             let of = |text: &str| self.number(text).unwrap_or(self.highest);
             let (first, last) = match span.split_once('-') {
                 _ if span == "*" => (self.lowest, self.highest),
@@ -185,11 +186,6 @@ impl Times {
         let (by_month, by_week) = (self.has(2, of_month), self.has(4, (day + 4) % 7));
         self.has(3, month) && if self.either { by_month || by_week } else { by_month && by_week }
     }
-}
-
-/// Only digits, without a sign.
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! show.
 
 use std::fmt::{self, Write as _};
+use std::str::FromStr;
 
 /// `1 host`, `2 hosts`, `0 entries`.
 #[must_use]
@@ -152,6 +153,12 @@ fn first_of(text: &str) -> Option<(usize, &'static str, &'static str)> {
     ];
     let found = ALL.iter().filter_map(|(inside, plain)| Some((text.find(inside)?, *inside, *plain)));
     found.min_by_key(|(at, ..)| *at)
+}
+
+/// Reads a number of digits alone, without a sign.
+#[must_use]
+pub fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Parses `500ms`, `30s`, `2m`, `1h`.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cob_types::CobId;
+use cob_types::words::number;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
@@ -154,7 +155,7 @@ impl Content for Firewall {
         if self.daemons.contains(&0) {
             faults.add("daemons", "0 is not a port", "write ports from 1 to 65535");
         }
-        for (name, rules) in [("input", &self.input), ("forward", &self.forward), ("output", &self.output)] {
+        for Chain { name, rules, .. } in self.chains() {
             for (number, rule) in rules.iter().enumerate() {
                 rule.check(name, number, faults);
             }
@@ -371,10 +372,9 @@ impl Network {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().ok()?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
-        let is_number = |prefix: &&str| !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
         let prefix = match prefix {
             None => bits,
-            Some(prefix) => Some(prefix).filter(is_number)?.parse().ok().filter(|prefix| *prefix <= bits)?,
+            Some(prefix) => number(prefix).filter(|prefix| *prefix <= bits)?,
         };
         Some(Self { address: masked(address, prefix), prefix })
     }
@@ -413,22 +413,18 @@ fn merged(mut networks: Vec<Network>) -> Vec<Network> {
 
 /// A port or a range of ports.
 fn read_ports(text: &str) -> Option<(u16, u16)> {
-    let port = |text: &str| {
-        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        text.parse::<u16>().ok().filter(|port| is_number && *port > 0)
-    };
+    let port = |text: &str| number::<u16>(text).filter(|port| *port > 0);
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (port(first.trim())?, port(last.trim())?);
     (first <= last).then_some((first, last))
 }
 
-/// The number of packets and the unit of a rate.
+/// The count of packets and the unit of a rate.
 #[must_use]
 pub fn read_rate(text: &str) -> Option<(u32, &'static str)> {
-    let (number, unit) = text.split_once('/')?;
-    let is_number = number.bytes().all(|b| b.is_ascii_digit());
-    let number = number.parse().ok().filter(|number| is_number && *number > 0)?;
-    Some((number, UNITS.into_iter().find(|known| *known == unit)?))
+    let (count, unit) = text.split_once('/')?;
+    let count = number(count).filter(|count| *count > 0)?;
+    Some((count, UNITS.into_iter().find(|known| *known == unit)?))
 }
 
 /// Whether a name, or its beginning before a `*`, can be that of an interface.
@@ -472,7 +468,7 @@ fn check_raw(raw: &str) -> Result<(), String> {
     }
 }
 
-/// One value, or a list.
+/// A value, or a list of values.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {
