@@ -106,11 +106,11 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
 
 /// Invalidated grants of the named hosts and change objects.
 fn invalid_grants(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
-    let concerns = |host: &HostStatus, invalid_grant: &InvalidGrant| {
+    let concerns = |host: &HostStatus, grant: &InvalidGrant| {
         only.is_empty()
             || only.iter().any(|which| match which {
                 Which::Host(name) => *name == host.name,
-                Which::Cob(id) => *id == invalid_grant.of || *id == invalid_grant.held_by,
+                Which::Cob(id) => *id == grant.of || *id == grant.held_by,
             })
     };
     let of_host = |host: &HostStatus| -> Vec<String> {

@@ -127,7 +127,7 @@ impl<'a> MovingObjects<'a> {
         };
         let goals = self.goals.entry(id).or_default();
         let before = (goals.called.len(), goals.stays);
-        if preferred.len() == 1 && preferred.iter().all(|preferred| need.states.contains(preferred)) {
+        if preferred.len() == 1 && preferred.iter().all(|state| need.states.contains(state)) {
             goals.stays = true;
         } else {
             goals.called.extend(preferred.into_iter().chain(&need.states));
@@ -175,8 +175,8 @@ fn on_the_way<'a>(known: Known<'a>, to: &StateName) -> Vec<&'a Need> {
     }
     let Some(kind) = kind else { return cob.needs().collect() };
     let far = distances(kind, to);
-    let is_transition = |from: &StateName, to: &StateName| matches!((far.get(from), far.get(to)), (Some(from), Some(to)) if *from == to + 1);
-    let transitions = cob.transitions.iter().filter(|t| is_transition(&t.from, &t.to));
+    let leads_nearer = |from: &StateName, to: &StateName| Some(far.get(from)? == &(far.get(to)? + 1));
+    let transitions = cob.transitions.iter().filter(|t| leads_nearer(&t.from, &t.to).unwrap_or_default());
     transitions.flat_map(|t| &t.needs).chain(cob.budget.as_deref()).collect()
 }
 

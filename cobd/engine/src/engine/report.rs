@@ -197,8 +197,8 @@ impl Engine {
 
 /// Whether it has converged and has no trouble. Its holders and askers do not matter to people that wait for the host.
 fn has_nothing_to_report(cob: &CobStatus) -> bool {
-    let preferred = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
-    preferred
+    let is_preferred = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
+    is_preferred
         && !cob.failed
         && !cob.retiring
         && cob.action.is_none()
