@@ -96,9 +96,9 @@ fn a_content_becomes_a_table() {
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn a_firewall_keeps_the_contract() {
     let folder = tempfile::tempdir().expect("a folder");
-    if !is_apart("it_keeps_the_contract", folder.path()) {
+    if !is_apart("a_firewall_keeps_the_contract", folder.path()) {
         return;
     }
     let theirs = "table inet cob {\n\tchain theirs {\n\t\ttcp dport 1 counter drop\n\t}\n}\n";
@@ -122,9 +122,9 @@ async fn it_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn what_others_change_is_found_and_put_right() {
+async fn a_changed_rule_is_found_and_repaired() {
     let folder = tempfile::tempdir().expect("a folder");
-    if !is_apart("what_others_change_is_found_and_put_right", folder.path()) {
+    if !is_apart("a_changed_rule_is_found_and_repaired", folder.path()) {
         return;
     }
     let mut bench = Bench::new();
@@ -165,9 +165,9 @@ async fn what_others_change_is_found_and_put_right() {
 }
 
 #[tokio::test]
-async fn a_rule_that_nftables_does_not_understand_changes_nothing() {
+async fn an_unknown_rule_leaves_the_host_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
-    if !is_apart("a_rule_that_nftables_does_not_understand_changes_nothing", folder.path()) {
+    if !is_apart("an_unknown_rule_leaves_the_host_unchanged", folder.path()) {
         return;
     }
     let mut bench = Bench::new();

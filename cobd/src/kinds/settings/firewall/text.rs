@@ -146,7 +146,7 @@ fn addresses(word: &str, networks: &[Network]) -> Option<String> {
     Some(format!("{family} {word} {}", set(networks.iter().map(network).collect())))
 }
 
-/// One value, or a set of values.
+/// A value, or a set of values.
 fn set(values: Vec<String>) -> String {
     match values.as_slice() {
         [one] => one.clone(),
