@@ -339,6 +339,9 @@ fn twenty_planted_secrets_are_found_nowhere() {
         },
         "all but one are up",
     );
+    // `dies` is up until it dies, and again after that.
+    let died = |planted: &Planted| planted.cluster.history("n1").iter().any(|e| e.detail.contains("no [secret]"));
+    planted.cluster.until(PATIENCE, || died(&planted), "the service that dies has died");
     planted.search();
     planted.search_processes();
     planted.search_watched(watch);
