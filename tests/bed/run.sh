@@ -140,6 +140,10 @@ if wanted firewall; then
     # shellcheck source=tests/bed/firewall.sh
     source "$here/firewall.sh"
 fi
+if wanted certificates; then
+    # shellcheck source=tests/bed/certificates.sh
+    source "$here/certificates.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

@@ -441,7 +441,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 23] = [
+const FOREIGN: [(&str, &str); 29] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
@@ -465,6 +465,12 @@ const FOREIGN: [(&str, &str); 23] = [
     ("nesting limit", "the YAML parser"),
     ("recursion limit", "the YAML parser"),
     ("unknown anchor", "the YAML parser"),
+    ("will expire", "openssl"),
+    ("X509v3 Basic Constraints", "openssl"),
+    ("X509v3 Extended Key Usage", "openssl"),
+    ("X509v3 Subject Alternative Name", "openssl"),
+    ("IP Address:", "openssl"),
+    ("-----BEGIN PUBLIC KEY", "RFC 7468"),
 ];
 
 /// The text in which a line of code searches for a sentence: a literal with two words or more.

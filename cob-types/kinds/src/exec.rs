@@ -110,7 +110,8 @@ impl Content for Exec {
     }
 }
 
-fn is_empty(command: &Command) -> bool {
+/// Whether a command has no words.
+pub(super) fn is_empty(command: &Command) -> bool {
     match command {
         Command::Shell(text) => text.trim().is_empty(),
         Command::Argv(words) => words.first().is_none_or(|program| program.trim().is_empty()),

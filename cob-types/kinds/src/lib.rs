@@ -10,6 +10,7 @@ mod apt_source;
 mod archive;
 mod attributes;
 mod authorized_key;
+mod certificate;
 mod commands;
 mod config_keys;
 mod cron;
@@ -28,6 +29,7 @@ mod kernel_module;
 mod kind;
 mod mount;
 mod package;
+mod private_key;
 mod service;
 mod source;
 mod swap_file;
@@ -41,6 +43,7 @@ pub use apt_source::AptSource;
 pub use archive::{Archive, ArchiveFormat};
 pub use attributes::Attributes;
 pub use authorized_key::{AuthorizedKey, PublicKey};
+pub use certificate::{Authority, Certificate, Origin, Usage};
 pub use commands::TIMES;
 pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
 pub use cron::Cron;
@@ -62,6 +65,7 @@ pub use kind::{
 };
 pub use mount::{Mount, unit_name};
 pub use package::{Package, Version};
+pub use private_key::{KeyType, PrivateKey};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};
 pub use swap_file::SwapFile;
@@ -100,6 +104,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Hostname>(),
     Entry::of::<Timezone>(),
     Entry::of::<Firewall>(),
+    Entry::of::<PrivateKey>(),
+    Entry::of::<Certificate>(),
     Entry::of::<Alternative>(),
     Entry::of::<AptSource>(),
     Entry::of::<Budget>(),

@@ -15,6 +15,7 @@ mod backend;
 mod bytes;
 mod home;
 mod host;
+mod imports;
 pub(super) mod note;
 mod peers;
 mod shared;
@@ -37,6 +38,7 @@ pub(super) use backend::NativeKind;
 pub(super) use bytes::bytes_of;
 pub(super) use home::{Account, Folder};
 pub(super) use host::{Host, Ran, copy, has_program, inspect, own_link, run_bounded};
+pub(super) use imports::imported;
 pub(super) use peers::Peers;
 pub(super) use shared::{insert_line, lines};
 pub(super) use turn::Turn;
@@ -193,6 +195,11 @@ impl Found {
     /// The exported values.
     pub(super) fn into_exports(self) -> Values {
         self.exports
+    }
+
+    /// Sets the exported values.
+    pub(super) fn with_exports(self, exports: Values) -> Self {
+        Self { exports, ..self }
     }
 
     /// Adds an exported value.

@@ -1,7 +1,6 @@
 //! The kind back end `download`: a file from a web server, with a known checksum.
 //!
-//! The file appears at its place only after its checksum is right. The earlier file is copied into the own folder before
-//! the note is written, and the last step of a departure deletes the copy.
+//! The file appears at its place only after its checksum is right.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,9 +12,9 @@ use cob_kinds::Download;
 use serde_json::{Value, json};
 
 use super::fetch::{self, Fetch, PART};
-use super::{Entry, Setting, Spec, accounts, place};
-use crate::durable::{self, Sync, TEMP_SUFFIX};
-use crate::kinds::native::{Host, NOTE, copy, inspect};
+use super::{Entry, Setting, Spec, accounts, earlier, place};
+use crate::durable::{self, Sync};
+use crate::kinds::native::{Host, NOTE, inspect};
 
 /// The earlier file, in the own folder.
 const EARLIER: &str = "earlier";
@@ -91,7 +90,7 @@ impl Downloaded {
                 .map_err(|error| written(&own.join(FETCHED), error))?;
         }
         place::make_folders(path)?;
-        let (folder, name) = parts(path)?;
+        let (folder, name) = earlier::parts(path)?;
         let fill = |file: &mut File| {
             io::copy(&mut File::open(&part)?, file)?;
             self.give_owner(file)
@@ -107,12 +106,6 @@ impl Downloaded {
             (owner, group) => fchown(file, owner, group),
         }
     }
-}
-
-/// The folder and the name of a file.
-fn parts(path: &Path) -> Result<(&Path, &str), String> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    path.parent().zip(name).ok_or_else(|| format!("{}: no file can be there", path.display()))
 }
 
 impl Spec for Downloaded {
@@ -159,23 +152,7 @@ impl Spec for Downloaded {
         if own.join(NOTE).exists() {
             return Ok(None);
         }
-        place::remove_all(&own.join(EARLIER))?;
-        let missing = place::missing_folder(&path).map(place::text).transpose()?;
-        let mut before = json!({ "made": missing, "earlier": "nothing" });
-        match inspect(&path)? {
-            None => {}
-            Some(meta) if meta.is_file() => {
-                copy(&path, own, EARLIER)?;
-                before["earlier"] = json!("file");
-            }
-            Some(meta) if meta.is_symlink() => {
-                let target = fs::read_link(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-                before["earlier"] = json!("link");
-                before["link"] = json!(place::text(&target)?);
-            }
-            Some(_) => return Err(format!("{}: it is a folder, and no file: move it away", path.display())),
-        }
-        Ok(Some(before))
+        earlier::note(&path, own, EARLIER).map(Some)
     }
 
     fn wanted(&self) -> Value {
@@ -218,30 +195,9 @@ impl Spec for Downloaded {
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        let (own, path) = (&self.own, self.path()?);
-        let (folder, name) = parts(&path)?;
-        let before = before.cloned().unwrap_or_default();
-        let earlier = own.join(EARLIER);
-        match before["earlier"].as_str() {
-            // Without the copy, an interrupted departure has put the file back already.
-            Some("file") if earlier.exists() => {
-                place::make_folders(&path)?;
-                copy(&earlier, folder, name)?;
-            }
-            Some("file") => {}
-            Some("link") => {
-                place::make_folders(&path)?;
-                self.host.link(&self.content.to, before["link"].as_str().unwrap_or_default())?;
-            }
-            Some(_) | None => {
-                self.host.remove(&self.content.to)?;
-                place::remove_all(&folder.join(format!("{name}{TEMP_SUFFIX}")))?;
-            }
-        }
-        if let Some(first) = before["made"].as_str() {
-            place::remove_folders(&path, first);
-        }
-        [PART, FETCHED, EARLIER].iter().try_for_each(|file| place::remove_all(&own.join(file)))
+        let (own, nothing) = (&self.own, Value::Null);
+        earlier::restore(&self.host, &self.content.to, own, EARLIER, before.unwrap_or(&nothing))?;
+        [PART, FETCHED].iter().try_for_each(|file| place::remove_all(&own.join(file)))
     }
 }
 

@@ -12,11 +12,13 @@ mod apt_source;
 mod archive;
 mod attributes;
 mod authorized_key;
+mod certificate;
 mod conf;
 mod config_keys;
 mod cron;
 mod cut;
 mod download;
+mod earlier;
 mod edits;
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the definition of a kind is public in cob-kinds")]
@@ -67,6 +69,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &archive::ArchiveSetting,
     &attributes::AttributesSetting,
     &authorized_key::AuthorizedKeySetting,
+    &certificate::CertificateSetting,
     &config_keys::ConfigKeysSetting,
     &cron::CronSetting,
     &download::DownloadSetting,
@@ -81,6 +84,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
+    &certificate::PrivateKeySetting,
     &Plain::<SwapFile>::KIND,
     &sysctl::SysctlSetting,
     &Plain::<Timezone>::KIND,

@@ -184,6 +184,14 @@ pub(in crate::kinds) trait Spec {
 
     /// Restores the original state.
     fn restore(&self, before: Option<&Value>) -> Result<(), String>;
+
+    /// The values that dependents get while it is present.
+    ///
+    /// # Errors
+    /// The reason as text.
+    fn exports(&self) -> Result<Values, String> {
+        Ok(Values::new())
+    }
 }
 
 /// The note of the original state.
@@ -213,7 +221,7 @@ impl<S: Setting> Native for S {
     }
 
     fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
-        moved(self, call, attempt).map(|()| Values::new()).into()
+        moved(self, call, attempt).into()
     }
 
     fn is_short(&self) -> bool {
@@ -247,12 +255,12 @@ fn checked(setting: &dyn Reader, call: &Call) -> Result<Found, String> {
     let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
     let wrong: Vec<String> = differs.into_iter().chain(of_use(setting, spec, call).err()).collect();
     Ok(match wrong.is_empty() {
-        true => Found::state("present"),
+        true => Found::state("present").with_exports(spec.exports()?),
         false => Found::differing("outdated", wrong.join("; ")),
     })
 }
 
-fn moved(setting: &dyn Reader, call: &Call, attempt: &TransitionAttempt) -> Result<(), String> {
+fn moved(setting: &dyn Reader, call: &Call, attempt: &TransitionAttempt) -> Result<Values, String> {
     let property = setting.property(&call.content, call)?;
     let spec = property.spec.as_ref();
     // A hanging mount from an unreachable server must not delay unrelated transitions.
@@ -260,9 +268,10 @@ fn moved(setting: &dyn Reader, call: &Call, attempt: &TransitionAttempt) -> Resu
     match attempt.to.as_str() {
         "present" => {
             of_use(setting, spec, call)?;
-            present(setting, &property, call)
+            present(setting, &property, call)?;
+            spec.exports()
         }
-        "absent" => undo(setting, &property, call),
+        "absent" => undo(setting, &property, call).map(|()| Values::new()),
         other => Err(format!("it has no transition to {other}")),
     }
 }
@@ -323,7 +332,7 @@ fn seen(setting: &dyn Reader, spec: &dyn Spec, call: &Call) -> Result<Found, Str
     let (found, wanted) = (spec.seen()?, spec.wanted());
     Ok(match found {
         Some(found) if found == wanted => match of_use(setting, spec, call) {
-            Ok(()) => Found::state("present"),
+            Ok(()) => Found::state("present").with_exports(spec.exports()?),
             Err(why) => Found::differing("absent", why),
         },
         found => Found::differing("absent", difference(&wanted, found.as_ref())),
