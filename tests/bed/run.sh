@@ -144,6 +144,10 @@ if wanted certificates; then
     # shellcheck source=tests/bed/certificates.sh
     source "$here/certificates.sh"
 fi
+if wanted databases; then
+    # shellcheck source=tests/bed/databases.sh
+    source "$here/databases.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

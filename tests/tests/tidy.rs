@@ -441,7 +441,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 29] = [
+const FOREIGN: [(&str, &str); 30] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
@@ -471,6 +471,7 @@ const FOREIGN: [(&str, &str); 29] = [
     ("X509v3 Subject Alternative Name", "openssl"),
     ("IP Address:", "openssl"),
     ("-----BEGIN PUBLIC KEY", "RFC 7468"),
+    ("being accessed", "PostgreSQL"),
 ];
 
 /// The text in which a line of code searches for a sentence: a literal with two words or more.

@@ -29,6 +29,7 @@ mod kernel_module;
 mod kind;
 mod mount;
 mod package;
+mod postgresql;
 mod private_key;
 mod service;
 mod source;
@@ -65,6 +66,7 @@ pub use kind::{
 };
 pub use mount::{Mount, unit_name};
 pub use package::{Package, Version};
+pub use postgresql::{PostgresqlDatabase, PostgresqlRole, PostgresqlServer, postgresql_aside};
 pub use private_key::{KeyType, PrivateKey};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};
@@ -106,6 +108,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Firewall>(),
     Entry::of::<PrivateKey>(),
     Entry::of::<Certificate>(),
+    Entry::of::<PostgresqlRole>(),
+    Entry::of::<PostgresqlDatabase>(),
     Entry::of::<Alternative>(),
     Entry::of::<AptSource>(),
     Entry::of::<Budget>(),

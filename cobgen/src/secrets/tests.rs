@@ -185,6 +185,21 @@ fn a_plug_in_has_secrets_in_its_config_and_nowhere_else() {
 }
 
 #[test]
+fn a_role_of_postgresql_has_a_secret_as_its_password_and_nowhere_else() {
+    let site = Site::new();
+    let path = site.folder.path().join("model.yaml");
+    let found = |content: &str| {
+        let role = format!("\ncobs:\n  n1/role: {{kind: postgresql-role, content: {content}}}\n");
+        fs::write(&path, format!("{}{role}", MODEL.trim_end())).expect("written");
+        crate::expand::load(&path, &BTreeSet::new()).diagnostics
+    };
+    let accepted = found("{name: app, password: \"{{ secret('db') }}\"}");
+    assert!(!accepted.iter().any(|d| d.severity == Severity::Error), "{accepted:#?}");
+    let refused = found("{name: \"{{ secret('db') }}\"}");
+    assert!(refused.iter().any(|d| d.code == "secret-in-the-open"), "{refused:#?}");
+}
+
+#[test]
 fn a_secret_s_file_does_not_travel_in_the_open() {
     let site = Site::new();
     let path = site.folder.path().join("model.yaml");

@@ -41,6 +41,7 @@ mod mounts_test;
 mod observed_test;
 mod parameter;
 mod place;
+mod postgresql;
 mod refused;
 mod remount;
 mod setting;
@@ -84,6 +85,8 @@ pub(super) const ALL: &[&dyn Native] = &[
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
+    &postgresql::DatabaseSetting,
+    &postgresql::RoleSetting,
     &certificate::PrivateKeySetting,
     &Plain::<SwapFile>::KIND,
     &sysctl::SysctlSetting,

@@ -47,6 +47,11 @@ pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
     fn notes(&self) -> &'static [&'static str] {
         &[NOTE]
     }
+
+    /// The content as the note of the original state has it, without values that must not stay on the host.
+    fn noted(&self, content: &str) -> String {
+        content.to_owned()
+    }
 }
 
 /// A content with its change object and its host.
@@ -280,6 +285,9 @@ fn moved(setting: &dyn Reader, call: &Call, attempt: &TransitionAttempt) -> Resu
 trait Reader {
     fn property(&self, content: &str, call: &Call) -> Result<Property, String>;
 
+    /// The content for the note.
+    fn noted(&self, content: &str) -> String;
+
     /// Whether the content is valid.
     fn validate(&self, content: &str) -> Result<(), String>;
 }
@@ -288,6 +296,10 @@ impl<S: Setting> Reader for S {
     fn property(&self, content: &str, call: &Call) -> Result<Property, String> {
         let entry = Entry::read(content, &call.cob, &call.own, longest(call))?;
         Ok(Property { host: entry.host.clone(), spec: self.spec(entry)? })
+    }
+
+    fn noted(&self, content: &str) -> String {
+        Setting::noted(self, content)
     }
 
     fn validate(&self, content: &str) -> Result<(), String> {
@@ -350,14 +362,15 @@ fn present(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(),
     if !is_about_this {
         undo(setting, property, call)?;
     }
+    let content = setting.noted(&call.content);
     let before = match note.filter(|_| is_about_this) {
         None => Some(spec.before()?),
-        Some(note) if note.content == call.content => None,
+        Some(note) if note.content == content => None,
         // The same property, perhaps with additional parts.
         Some(note) => Some(spec.merged(note.before, spec.before()?)?),
     };
     if let Some(before) = before {
-        note::write(&call.own, &Note { content: call.content.clone(), before })?;
+        note::write(&call.own, &Note { content, before })?;
     }
     let before = note::read::<Note>(&call.own)?.and_then(|note| note.before);
     if spec.look(before.as_ref())? != Some(spec.wanted()) {
