@@ -148,6 +148,10 @@ if wanted databases; then
     # shellcheck source=tests/bed/databases.sh
     source "$here/databases.sh"
 fi
+if wanted filesystem; then
+    # shellcheck source=tests/bed/filesystem.sh
+    source "$here/filesystem.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

@@ -18,6 +18,7 @@ mod download;
 mod edits;
 mod exec;
 mod fault;
+mod filesystem;
 mod firewall;
 mod footprint;
 mod form;
@@ -52,6 +53,7 @@ pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
 pub use exec::Exec;
 pub use fault::{Fault, Faults, Place};
+pub use filesystem::{Filesystem, FilesystemType, OnDeparture};
 pub use firewall::{Action, Chain, Firewall, Network, Ports, Rule, read_rate};
 pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
@@ -100,6 +102,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
     Entry::of::<SwapFile>(),
+    Entry::of::<Filesystem>(),
     Entry::of::<User>(),
     Entry::of::<Group>(),
     Entry::of::<AuthorizedKey>(),

@@ -24,6 +24,7 @@ mod edits;
 #[expect(unreachable_pub, reason = "the definition of a kind is public in cob-kinds")]
 mod example_test;
 mod fetch;
+mod filesystem;
 mod firewall;
 mod git_checkout;
 mod group;
@@ -57,7 +58,7 @@ mod user;
 #[cfg(test)]
 mod web_test;
 
-use cob_kinds::{Absent, Alternative, AptSource, Firewall, GitCheckout, SwapFile, Timezone};
+use cob_kinds::{Absent, Alternative, AptSource, Filesystem, Firewall, GitCheckout, SwapFile, Timezone};
 
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
@@ -78,6 +79,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &edits::LineSetting,
     #[cfg(test)]
     &Plain::<example_test::Motd>::KIND,
+    &Plain::<Filesystem>::KIND,
     &Plain::<Firewall>::KIND,
     &Plain::<GitCheckout>::KIND,
     &group::GroupSetting,

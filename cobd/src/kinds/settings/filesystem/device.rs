@@ -1,0 +1,269 @@
+//! A block device or an image file: its size, its users, and the data on it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::OFlags;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::super::mounted;
+use crate::kinds::native::{Host, run_bounded};
+
+/// The length of the first and of the last part that is read in a search for unknown data.
+const END: u64 = 1 << 20;
+/// The number of samples between both ends.
+const SAMPLES: u64 = 64;
+/// The length of a sample.
+const SAMPLE: u64 = 4096;
+
+/// A block device or an image file.
+#[derive(Debug)]
+pub(super) struct Device {
+    /// The path without links.
+    pub(super) path: PathBuf,
+    pub(super) is_block: bool,
+    pub(super) size: u64,
+    /// The number of a block device.
+    number: u64,
+}
+
+/// The data on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Data {
+    /// No signature, and zeros wherever it was read.
+    Nothing,
+    /// No signature, and data; with their checksum as a name.
+    Unknown(String),
+    /// Signatures of file systems, partition tables or other formats.
+    Signatures(Vec<Signature>),
+}
+
+/// A signature that wipefs(8) finds.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Signature {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) uuid: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    signatures: Vec<Signature>,
+}
+
+/// A mount of a device.
+#[derive(Debug)]
+pub(super) struct MountPoint {
+    pub(super) path: PathBuf,
+}
+
+impl Data {
+    /// The name with which a content allows to overwrite the data.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Nothing => "nothing".to_owned(),
+            Self::Unknown(sum) => sum.clone(),
+            Self::Signatures(all) => {
+                let mut names: Vec<&str> = all.iter().map(|one| one.uuid.as_deref().unwrap_or(&one.kind)).collect();
+                names.sort_unstable();
+                names.dedup();
+                names.join("+")
+            }
+        }
+    }
+
+    /// The data in words.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Nothing => "nothing".to_owned(),
+            Self::Unknown(_) => "data without a signature".to_owned(),
+            Self::Signatures(all) => {
+                let mut each: Vec<String> = all.iter().map(Signature::describe).collect();
+                each.dedup();
+                each.join(", ")
+            }
+        }
+    }
+
+    /// The UUID of the file system, if there are only signatures of this type.
+    pub(super) fn uuid_of(&self, kind: &str) -> Option<&str> {
+        match self {
+            Self::Signatures(all) if all.iter().all(|one| one.kind == kind) => {
+                all.iter().find_map(|one| one.uuid.as_deref())
+            }
+            Self::Nothing | Self::Unknown(_) | Self::Signatures(_) => None,
+        }
+    }
+}
+
+impl Signature {
+    fn describe(&self) -> String {
+        let uuid = self.uuid.as_ref().map(|uuid| format!(" with the UUID {uuid}")).unwrap_or_default();
+        format!("{}{uuid}", self.kind)
+    }
+}
+
+impl Device {
+    /// The device with this path. `None`: it does not exist.
+    pub(super) fn find(host: &Host, absolute: &str) -> Result<Option<Self>, String> {
+        let path = host.path(absolute);
+        let path = match path.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            real => real.map_err(|error| format!("{}: {error}", path.display()))?,
+        };
+        host.is_inside(absolute, &path)?;
+        let failed = |error: io::Error| format!("{}: {error}", path.display());
+        let meta = fs::metadata(&path).map_err(failed)?;
+        let is_block = meta.file_type().is_block_device();
+        if !is_block && !meta.is_file() {
+            return Err(format!("{absolute} is neither a block device nor a file"));
+        }
+        let size = match is_block {
+            true => File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0))).map_err(failed)?,
+            false => meta.len(),
+        };
+        Ok(Some(Self { path, is_block, size, number: meta.rdev() }))
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.path.display())
+    }
+
+    /// The data on the device.
+    pub(super) fn data(&self) -> Result<Data, String> {
+        let mut command = Command::new("wipefs");
+        command.args(["--json", "--output", "TYPE,UUID", "--"]).arg(&self.path).env("LC_ALL", "C.UTF-8");
+        let out = run_bounded(&mut command, b"")?.ok()?;
+        // wipefs prints no object for a device without signatures in some versions.
+        let listing: Listing = match out.trim() {
+            "" => Listing { signatures: Vec::new() },
+            out => serde_json::from_str(out).map_err(|error| format!("wipefs: {error}"))?,
+        };
+        if !listing.signatures.is_empty() {
+            return Ok(Data::Signatures(listing.signatures));
+        }
+        let mut file = File::open(&self.path).map_err(|error| self.failed(&error))?;
+        let mut sum = Sha256::new();
+        let mut is_zero = true;
+        for (at, length) in self.probes() {
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+            let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut bytes));
+            read.map_err(|error| self.failed(&error))?;
+            is_zero &= bytes.iter().all(|byte| *byte == 0);
+            sum.update(&bytes);
+        }
+        let digits: String = sum.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Ok(if is_zero { Data::Nothing } else { Data::Unknown(format!("data-{digits}")) })
+    }
+
+    /// The parts that are read in a search for unknown data: both ends, and samples between them.
+    fn probes(&self) -> Vec<(u64, u64)> {
+        let end = END.min(self.size);
+        let between = self.size.saturating_sub(2 * end);
+        let samples = (1..=SAMPLES).map(|number| (end + between / (SAMPLES + 1) * number, SAMPLE));
+        let fits = |(at, length): &(u64, u64)| at + length + end <= self.size;
+        let ends = [(0, end), (self.size - end, end)];
+        ends.into_iter().chain(samples.filter(fits)).collect()
+    }
+
+    /// Writes zeros to the parts that a search for data reads, the signatures among them. Made again after a kill, it
+    /// ends the same.
+    pub(super) fn erase(&self) -> Result<(), String> {
+        self.wipe()?;
+        let erased = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            for (at, length) in self.probes() {
+                file.seek(SeekFrom::Start(at))?;
+                file.write_all(&vec![0; usize::try_from(length).unwrap_or_default()])?;
+            }
+            file.sync_all()
+        };
+        erased().map_err(|error| self.failed(&error))
+    }
+
+    /// Removes all signatures.
+    pub(super) fn wipe(&self) -> Result<(), String> {
+        let mut command = Command::new("wipefs");
+        command.args(["--all", "--quiet", "--"]).arg(&self.path).env("LC_ALL", "C.UTF-8");
+        run_bounded(&mut command, b"")?.ok()?;
+        self.sync()
+    }
+
+    /// Waits until the device has all that was written.
+    pub(super) fn sync(&self) -> Result<(), String> {
+        File::open(&self.path).and_then(|file| file.sync_all()).map_err(|error| self.failed(&error))
+    }
+
+    /// Whether no mount, swap, volume or partition uses the device.
+    pub(super) fn is_free(&self) -> Result<(), String> {
+        let in_use = |by: &str| {
+            let path = self.path.display();
+            Err(format!("{path} is in use by {by}, so nothing is written there; stop the use, or name another device"))
+        };
+        let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or_default();
+        if let [first, ..] = self.loops().as_slice() {
+            return in_use(&first.display().to_string());
+        }
+        if !self.is_block {
+            return Ok(());
+        }
+        match OpenOptions::new().read(true).custom_flags(exclusive).open(&self.path) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                let mounts = self.mounts()?;
+                let at = mounts.first().map(|mount| format!("a mount on {}", mount.path.display()));
+                in_use(&at.unwrap_or_else(|| "the kernel (a mount, swap, a volume or a partition)".to_owned()))
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// The loop devices that use an image file.
+    pub(super) fn loops(&self) -> Vec<PathBuf> {
+        if self.is_block {
+            return Vec::new();
+        }
+        let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let uses = |folder: &Path| {
+            let file = fs::read_to_string(folder.join("loop/backing_file")).unwrap_or_default();
+            Path::new(file.trim_end_matches('\n')) == self.path
+        };
+        let mut loops: Vec<PathBuf> =
+            names.filter(|entry| uses(&entry.path())).map(|entry| Path::new("/dev").join(entry.file_name())).collect();
+        loops.sort();
+        loops
+    }
+
+    /// The mounts of the file system in this process's namespace.
+    pub(super) fn mounts(&self) -> Result<Vec<MountPoint>, String> {
+        let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("mountinfo: {error}"))?;
+        let mut devices: Vec<(PathBuf, u64)> = self
+            .loops()
+            .into_iter()
+            .filter_map(|path| fs::metadata(&path).ok().map(|meta| (path, meta.rdev())))
+            .collect();
+        if self.is_block {
+            devices.push((self.path.clone(), self.number));
+        }
+        let mut mounts = Vec::new();
+        for line in table.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let source = fields.iter().position(|field| *field == "-").and_then(|at| fields.get(at + 2));
+            let (Some(number), Some(on), Some(source)) = (fields.get(2), fields.get(4), source) else { continue };
+            let source = PathBuf::from(mounted::unescaped(source));
+            let source = source.canonicalize().unwrap_or(source);
+            let is_it = |(path, rdev): &(PathBuf, u64)| {
+                let (major, minor) = (rustix::fs::major(*rdev), rustix::fs::minor(*rdev));
+                *path == source || *number == format!("{major}:{minor}")
+            };
+            if devices.iter().any(is_it) {
+                mounts.push(MountPoint { path: PathBuf::from(mounted::unescaped(on)) });
+            }
+        }
+        Ok(mounts)
+    }
+}
