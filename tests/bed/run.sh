@@ -152,6 +152,10 @@ if wanted filesystem; then
     # shellcheck source=tests/bed/filesystem.sh
     source "$here/filesystem.sh"
 fi
+if wanted network; then
+    # shellcheck source=tests/bed/network.sh
+    source "$here/network.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

@@ -29,6 +29,7 @@ mod hostname;
 mod kernel_module;
 mod kind;
 mod mount;
+mod network;
 mod package;
 mod postgresql;
 mod private_key;
@@ -67,6 +68,7 @@ pub use kind::{
     plain_transition, state,
 };
 pub use mount::{Mount, unit_name};
+pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
 pub use package::{Package, Version};
 pub use postgresql::{PostgresqlDatabase, PostgresqlRole, PostgresqlServer, postgresql_aside};
 pub use private_key::{KeyType, PrivateKey};
@@ -108,6 +110,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<AuthorizedKey>(),
     Entry::of::<Hostname>(),
     Entry::of::<Timezone>(),
+    Entry::of::<Interface>(),
     Entry::of::<Firewall>(),
     Entry::of::<PrivateKey>(),
     Entry::of::<Certificate>(),

@@ -38,6 +38,7 @@ mod mount_absent;
 mod mounted;
 #[cfg(test)]
 mod mounts_test;
+mod network;
 #[cfg(test)]
 mod observed_test;
 mod parameter;
@@ -58,7 +59,7 @@ mod user;
 #[cfg(test)]
 mod web_test;
 
-use cob_kinds::{Absent, Alternative, AptSource, Filesystem, Firewall, GitCheckout, SwapFile, Timezone};
+use cob_kinds::{Absent, Alternative, AptSource, Filesystem, Firewall, GitCheckout, Interface, SwapFile, Timezone};
 
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
@@ -87,6 +88,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
     &mount::MountSetting,
+    &Plain::<Interface>::KIND,
     &postgresql::DatabaseSetting,
     &postgresql::RoleSetting,
     &certificate::PrivateKeySetting,
