@@ -180,6 +180,8 @@ make_host() {
     rm -rf "$disk"/tree/etc/systemd/system/*.wants "$disk"/tree/etc/systemd/system/*.requires
     rm -f "$disk"/tree/etc/rc[0-9S].d/* "$disk"/tree/etc/resolv.conf "$disk"/tree/etc/machine-id
     ln -sf /dev/null "$disk/tree/etc/systemd/system/console-getty.service"
+    # Nobody reads manuals here: each package would sort all of them anew, for seconds of a processor.
+    rm -f "$disk/tree/var/lib/man-db/auto-update"
     : > "$disk/tree/etc/fstab"
     : > "$disk/tree/etc/machine-id"
     echo "$host" > "$disk/tree/etc/hostname"

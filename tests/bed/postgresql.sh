@@ -228,6 +228,14 @@ MODEL
 MODEL
     } | put h1 $site/postgresql.yaml
 }
+diagnose() {
+    local host
+    for host in h1 h2; do
+        echo "---- PostgreSQL on $host"
+        on $host sh -c 'systemctl status --no-pager --lines=20 postgresql@15-main; tail -n 20 /var/log/postgresql/*.log
+            grep . /etc/postgresql/15/main/conf.d/* /var/lib/postgresql/15/main/postgresql.auto.conf; ls /var/lib/postgresql/15/main'
+    done
+}
 query() { # HOST SQL
     on "$1" setpriv --reuid postgres --regid postgres --init-groups psql -qXAt -d postgres -c "$2"
 }
@@ -328,3 +336,4 @@ for host in h1 h2 h3; do
         { echo "$host:" >&2; diff <(echo "${users_before[$host]}") <(users_of $host) >&2; false; }
 done
 is_as_before
+unset -f diagnose

@@ -46,6 +46,8 @@ finish() {
             echo "---- $host" >&2
             on "$host" systemctl status --no-pager --lines=20 cobd >&2 || true
         done
+        # What a script can say of its own programs.
+        ! declare -F diagnose >/dev/null || diagnose >&2 || true
         if [ "${COB_BED_KEEP:-}" = 1 ]; then
             echo "the bed is left: $here/bed.sh --name $name run h1 bash; ... down" >&2
             exit $result
