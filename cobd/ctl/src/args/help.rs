@@ -236,6 +236,7 @@ Examples:
   cobctl replay 8                  step by step: Enter or space continues, q quits
   cobctl replay 8 --speed 10       ten times as fast as it was
   cobctl replay 8 | less           all steps, a line each
+  cobctl replay 8 --otlp - | curl --json @- http://collector:4318/v1/traces
   cobctl replay 8 --json | jq -r 'select(.event == \"start\") | [.offset_ns, .cob, .waited[0].of] | @tsv'
 
 The steps follow the merged history: an effect always follows its cause, even if the clocks of hosts differ. A switch ends \

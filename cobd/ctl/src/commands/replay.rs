@@ -1,8 +1,11 @@
 //! `cobctl replay`: a past switch, step by step.
 
+use std::fs;
 use std::io::{IsTerminal as _, Read as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use cob_depot::GenerationName;
 use cob_types::GenerationNumber;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
@@ -11,6 +14,7 @@ use tokio::sync::oneshot;
 use super::Context;
 use super::history::{self, Following};
 use crate::failure::{CommandResult, Exit, Failure};
+use crate::past::otlp;
 use crate::past::replay::{Replay, ReplayStep};
 use crate::screen::Screen;
 use crate::signals::Ends;
@@ -36,6 +40,9 @@ pub struct ReplayArgs {
     /// Show all entries until each host's next switch
     #[arg(long)]
     pub all: bool,
+    /// Write the switch as an OpenTelemetry trace (OTLP, JSON); `-` is the standard output
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["speed", "step", "all"])]
+    pub otlp: Option<PathBuf>,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -46,9 +53,20 @@ fn speed(text: &str) -> Result<f64, String> {
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> CommandResult {
     let generation = context.generation(args.generation)?;
     let (steps, lost) = steps(context, screen, generation, args.all).await?;
+    let ended = if lost { Exit::Unreached } else { Exit::Yes };
+    if let Some(path) = &args.otlp {
+        let trace = otlp::trace(&steps, generation).to_string();
+        if path.as_os_str() == "-" {
+            screen.line(&trace)?;
+        } else {
+            fs::write(path, trace).with_context(|| path.display().to_string()).map_err(Failure::environment)?;
+            screen.say(&format!("written: {}", path.display()));
+        }
+        return Ok(ended);
+    }
     let keys = Keys::open(args, screen, context.json)?;
     play(context, screen, args, &steps, keys).await?;
-    Ok(if lost { Exit::Unreached } else { Exit::Yes })
+    Ok(ended)
 }
 
 /// The steps of the last switch to a generation, at least one, and whether a history could not be read.

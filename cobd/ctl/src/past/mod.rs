@@ -4,6 +4,7 @@
 //! of a host count by its own clock; unrecorded facts are reported as not known.
 
 pub mod moment;
+pub mod otlp;
 pub mod picture;
 pub mod replay;
 pub mod report;

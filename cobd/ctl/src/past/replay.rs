@@ -28,6 +28,8 @@ pub struct ReplayStep {
 pub struct Waited {
     /// `COB@STATE|STATE`; or `COB gone`.
     pub of: String,
+    /// The change object of the lock, or the departing one.
+    pub cob: String,
     /// The duration of the wait.
     pub ns: u64,
 }
@@ -189,7 +191,8 @@ impl Waiting {
             HistoryEvent::Activate => self.leaving.remove(&entry.host).map(|(_, left)| left).unwrap_or_default(),
             HistoryEvent::Gone(cob) => {
                 if let Some((since, left)) = self.leaving.get_mut(&entry.host) {
-                    left.push(Waited { of: format!("{cob} gone"), ns: entry.ts_ns.saturating_sub(*since) });
+                    let ns = entry.ts_ns.saturating_sub(*since);
+                    left.push(Waited { of: format!("{cob} gone"), cob: cob.to_string(), ns });
                 }
                 return Vec::new();
             }
@@ -218,14 +221,13 @@ impl Waiting {
             LockEvent::Hold => {
                 if let Some((of, since)) = self.asked.remove(&pair) {
                     let ns = entry.ts_ns.saturating_sub(since);
-                    self.got.entry(pair.0).or_default().push(Waited { of, ns });
+                    self.got.entry(pair.0).or_default().push(Waited { of, cob: pair.1, ns });
                 }
             }
             LockEvent::Release => {
                 self.asked.remove(&pair);
-                let begins = format!("{}@", pair.1);
                 if let Some(got) = self.got.get_mut(&pair.0) {
-                    got.retain(|waited| !waited.of.starts_with(&begins));
+                    got.retain(|waited| waited.cob != pair.1);
                 }
             }
             LockEvent::Grant | LockEvent::Returned => {}

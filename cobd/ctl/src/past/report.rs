@@ -180,7 +180,7 @@ mod tests {
         ];
         steps[3].entry.detail = "port in use".to_owned();
         steps[7].entry.detail = "disk full".to_owned();
-        steps[2].waited = vec![Waited { of: "n2/db@up".to_owned(), ns: 1 }];
+        steps[2].waited = vec![Waited { of: "n2/db@up".to_owned(), cob: "n2/db".to_owned(), ns: 1 }];
         let parts = Parts::of(&steps, GenerationNumber(2));
         let told: Vec<_> = parts.transitions.iter().map(|t| (t.cob.as_str(), t.attempts, t.ok, t.end_ns)).collect();
         assert_eq!(
