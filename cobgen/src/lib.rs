@@ -17,6 +17,7 @@ pub mod generation;
 pub mod guard;
 pub mod import;
 pub mod known;
+mod lsp;
 pub mod make;
 pub mod model;
 pub mod provenance;

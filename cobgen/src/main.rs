@@ -32,8 +32,8 @@ fn main() -> ExitCode {
 }
 
 fn program() -> u8 {
-    // Standard error is not locked: a panicking thread prints there.
-    let (out, err) = (std::io::stdout().lock(), std::io::stderr());
+    // Neither is locked: a panicking thread prints to one, and the thread of `cobgen lsp` to the other.
+    let (out, err) = (std::io::stdout(), std::io::stderr());
     let (colour, out_colour) = (cli::takes_colour(&err), cli::takes_colour(&out));
     // Large outputs are written in large pieces. A reader that stops reading does not change the answer.
     let (mut out, mut err) = (std::io::BufWriter::new(WhileRead::new(out)), WhileRead::new(err));

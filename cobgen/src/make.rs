@@ -17,7 +17,7 @@ use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::expand::{self, Expansion, Keys, Known};
 use crate::generation::{Assembled, assemble};
-use crate::model::Sources;
+use crate::model::{Model, Sources};
 use crate::secrets::{self, Vault};
 use crate::solve::{self, Barred, Given, LayoutNode, Layouts};
 use crate::switches::DIRECTLY;
@@ -267,9 +267,14 @@ pub fn make(model: &Path, after: &After) -> Made {
 /// Makes and checks the generation of a model, with the secrets that the vault finds.
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
+    make_of(Model::load(model), after, vault)
+}
+
+/// The same for a loaded model.
+pub(crate) fn make_of(model: Model, after: &After, vault: Option<&Vault>) -> Made {
     let given = after.given();
     let known = Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys, given: &given };
-    let Expansion { draft, mut diagnostics, sources, beside, layouts } = expand::load_knowing(model, &known);
+    let Expansion { draft, mut diagnostics, sources, beside, layouts } = expand::expand_knowing(model, &known);
     let nothing = |diagnostics, sources| Made {
         assembled: None,
         diagnostics,

@@ -12,6 +12,7 @@ mod import;
 mod init;
 mod key;
 mod log;
+mod lsp;
 mod pin;
 mod plan;
 mod prune;
@@ -62,6 +63,8 @@ pub enum Command {
     Schema(schema::SchemaArgs),
     /// Check a model and print all its errors
     Check(check::CheckArgs),
+    /// Serve an editor: errors while you type, completion, explanations
+    Lsp(lsp::LspArgs),
     /// Show change objects with the dependencies that they end up with
     Show(show::ShowArgs),
     /// Make a model of the entities of another system
@@ -143,6 +146,7 @@ impl Command {
         let (ended, as_json, depot) = match self {
             Self::Init(args) => (init::run(args, terminal), false, None),
             Self::Schema(args) => (schema::run(args, terminal), false, None),
+            Self::Lsp(args) => (lsp::run(args, terminal), false, None),
             Self::Check(args) => (check::run(args, terminal), args.json, args.depot.clone()),
             Self::Show(args) => (show::run(args, terminal), args.json, args.depot.clone()),
             Self::Import(args) => (import::run(args, terminal), false, None),

@@ -96,12 +96,6 @@ pub fn load(path: &Path, previous: &BTreeSet<CobId>) -> Expansion {
     expand(Model::load(path), previous)
 }
 
-/// Like [`load`], with all outside knowledge.
-#[must_use]
-pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
-    expand_knowing(Model::load(path), known)
-}
-
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
@@ -109,7 +103,8 @@ pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
     expand_knowing(model, &Known { previous, enrolled: None, before, given })
 }
 
-fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
+/// Expands a loaded model with all outside knowledge.
+pub(crate) fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
     let Model { sources, sections, mut diagnostics } = model;
     let mut files = files::Files::default();
     let mut layouts = Layouts::new();

@@ -38,6 +38,7 @@ pub use sections::{
     Security, ServiceEntry, ServiceState, SwitchEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
+pub(crate) use source::{Texts, list as files_of};
 pub(crate) use structure::check as check_structure;
 pub(crate) use yaml::is_blank_that_is_none;
 
@@ -58,8 +59,13 @@ impl Model {
     /// Loads a file, or a folder of files whose sections are merged.
     #[must_use]
     pub fn load(path: &Path) -> Self {
+        Self::load_with(path, &Texts::new())
+    }
+
+    /// As [`load`](Self::load), with the texts of an editor in place of files.
+    pub(crate) fn load_with(path: &Path, texts: &Texts) -> Self {
         let mut diagnostics = Diagnostics::default();
-        let sources = Sources::read(path, &mut diagnostics);
+        let sources = Sources::read(path, texts, &mut diagnostics);
         Self::of_sources(sources, diagnostics)
     }
 

@@ -3,6 +3,7 @@
 //! A model is a file, or a folder whose `*.yaml`, `*.yml` and `*.json` files are read in the order of their names.
 //! Reading is limited: only regular files, at most [`MAX_FILE`] bytes each and [`MAX_MODEL`] bytes together.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ const MAX_FILES: usize = 4096;
 /// The endings of a model's files.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
+/// Texts that count in place of files.
+pub(crate) type Texts = BTreeMap<PathBuf, String>;
+
 /// The texts of a model's files, numbered in reading order.
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -37,12 +41,15 @@ struct Source {
 }
 
 impl Sources {
-    /// Reads the file or folder `path`; unreadable files are reported and left out.
-    pub(crate) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Self {
+    /// Reads the file or folder `path`, with some texts in place of files; unreadable files are reported and left out.
+    pub(crate) fn read(path: &Path, texts: &Texts, diagnostics: &mut Diagnostics) -> Self {
         let mut sources = Self::default();
         let mut left = MAX_MODEL;
-        for file in find(path, diagnostics) {
-            match read_file(&file, left) {
+        // A file that its editor has not saved yet is no file on disk.
+        let files = if texts.contains_key(path) { vec![path.to_owned()] } else { find(path, diagnostics) };
+        for file in files {
+            let given = texts.get(&file).filter(|text| text.len() as u64 <= MAX_FILE.min(left));
+            match given.map_or_else(|| read_file(&file, left), |text| Ok(text.clone())) {
                 Ok(text) => {
                     left = left.saturating_sub(text.len() as u64);
                     sources.add(file, text);
@@ -127,7 +134,7 @@ fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
 }
 
 /// A folder's model files in the order of their names, without hidden files.
-fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(crate) fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,0 +1,249 @@
+//! `cobgen lsp`: the Language Server Protocol for models, over standard input and output.
+//!
+//! An editor sends the texts that it has open; the server checks the model with these texts in place of the files, as
+//! `cobgen check` does. It answers from the texts and from the JSON Schema, so that an incomplete line still gets
+//! completions.
+//!
+//! ```text
+//! mod (requests, one loop) ── checker (a thread: findings) ── buffers (open texts, the model of a file)
+//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model)
+//! ```
+
+mod buffers;
+mod checker;
+mod cursor;
+mod form;
+mod outline;
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use buffers::{Buffers, path_of, uri_of};
+use checker::Checker;
+use cursor::Cursor;
+use lsp_server::{Connection, ErrorCode, Message, Notification, Request, Response};
+use lsp_types::notification::{
+    DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
+};
+use lsp_types::request::{Completion, DocumentSymbolRequest, GotoDefinition, HoverRequest, Request as _};
+use lsp_types::{
+    CompletionItem, CompletionItemKind, CompletionOptions, CompletionResponse, DocumentSymbolResponse, Documentation,
+    GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location, MarkupContent, MarkupKind, OneOf,
+    Position, Range, ServerCapabilities, SymbolInformation, SymbolKind, TextDocumentPositionParams,
+    TextDocumentSyncCapability, TextDocumentSyncKind, Uri,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+/// Why the server ended early: the connection, or a message that no editor may send.
+pub(crate) type Ended = Box<dyn Error + Send + Sync>;
+
+/// Serves an editor until it asks for the end.
+///
+/// `model` is the file or folder of the model; without it, it is found from each opened file.
+///
+/// # Errors
+/// When the connection breaks, or its first message is no `initialize`.
+pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>) -> Result<(), Ended> {
+    connection.initialize(serde_json::to_value(capabilities())?)?;
+    let editor = connection.sender.clone();
+    let checker = Checker::start(move |message| editor.send(message).is_ok());
+    let mut server = Server { buffers: Buffers::new(model), checker };
+    for message in &connection.receiver {
+        match message {
+            Message::Request(request) => {
+                if connection.handle_shutdown(&request)? {
+                    return Ok(());
+                }
+                connection.sender.send(Message::Response(server.answer(request)))?;
+            }
+            Message::Notification(notification) => server.take(notification),
+            // The server asks nothing.
+            Message::Response(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn capabilities() -> ServerCapabilities {
+    ServerCapabilities {
+        text_document_sync: Some(TextDocumentSyncCapability::Kind(TextDocumentSyncKind::FULL)),
+        completion_provider: Some(CompletionOptions {
+            trigger_characters: Some([" ", "/", "[", "{"].map(str::to_owned).to_vec()),
+            ..CompletionOptions::default()
+        }),
+        hover_provider: Some(HoverProviderCapability::Simple(true)),
+        definition_provider: Some(OneOf::Left(true)),
+        document_symbol_provider: Some(OneOf::Left(true)),
+        ..ServerCapabilities::default()
+    }
+}
+
+struct Server {
+    buffers: Buffers,
+    checker: Checker,
+}
+
+impl Server {
+    fn take(&mut self, notification: Notification) {
+        let Notification { method, params } = notification;
+        let changed = match method.as_str() {
+            DidOpenTextDocument::METHOD => read::<lsp_types::DidOpenTextDocumentParams>(params)
+                .map(|open| (open.text_document.uri, Some(open.text_document.text))),
+            DidChangeTextDocument::METHOD => read::<lsp_types::DidChangeTextDocumentParams>(params)
+                // Each change is a whole text: the server asks for it so.
+                .and_then(|change| Some((change.text_document.uri, change.content_changes.into_iter().next_back()?)))
+                .map(|(uri, change)| (uri, Some(change.text))),
+            DidCloseTextDocument::METHOD => {
+                read::<lsp_types::DidCloseTextDocumentParams>(params).map(|closed| (closed.text_document.uri, None))
+            }
+            DidSaveTextDocument::METHOD => {
+                let saved = read::<lsp_types::DidSaveTextDocumentParams>(params);
+                if let Some(path) = saved.and_then(|saved| path_of(&saved.text_document.uri)) {
+                    self.check(&path);
+                }
+                None
+            }
+            _ => None,
+        };
+        let Some((path, text)) = changed.and_then(|(uri, text)| Some((path_of(&uri)?, text))) else { return };
+        self.buffers.set(&path, text);
+        self.check(&path);
+    }
+
+    fn check(&self, path: &std::path::Path) {
+        self.checker.check(self.buffers.model_of(path), self.buffers.texts().clone());
+    }
+
+    fn answer(&self, request: Request) -> Response {
+        let Request { id, method, params } = request;
+        let answer = match method.as_str() {
+            Completion::METHOD => read(params).map(|at: lsp_types::CompletionParams| {
+                json_of(self.at(&at.text_document_position).map(|place| place.completions()))
+            }),
+            HoverRequest::METHOD => read(params).map(|at: lsp_types::HoverParams| {
+                json_of(self.at(&at.text_document_position_params).and_then(|place| place.hover()))
+            }),
+            GotoDefinition::METHOD => read(params).map(|at: lsp_types::GotoDefinitionParams| {
+                json_of(self.at(&at.text_document_position_params).and_then(|place| place.definition()))
+            }),
+            DocumentSymbolRequest::METHOD => {
+                read(params).map(|of: lsp_types::DocumentSymbolParams| json_of(self.symbols(&of.text_document.uri)))
+            }
+            _ => {
+                let what = format!("cobgen lsp does not answer {method}");
+                return Response::new_err(id, ErrorCode::MethodNotFound as i32, what);
+            }
+        };
+        match answer {
+            Some(answer) => Response::new_ok(id, answer),
+            None => {
+                Response::new_err(id, ErrorCode::InvalidParams as i32, format!("the parameters of {method} are wrong"))
+            }
+        }
+    }
+
+    fn at(&self, place: &TextDocumentPositionParams) -> Option<AtPlace<'_>> {
+        let path = path_of(&place.text_document.uri)?;
+        let text = self.buffers.text(&path)?;
+        let cursor = Cursor::at(&text, place.position.line, place.position.character);
+        Some(AtPlace { buffers: &self.buffers, path, cursor })
+    }
+
+    fn symbols(&self, uri: &Uri) -> Option<DocumentSymbolResponse> {
+        let path = path_of(uri)?;
+        let found = outline::of_text(&self.buffers.text(&path)?);
+        // The sections and their entries.
+        let symbols = found.into_iter().filter(|entry| entry.keys.len() <= 2).filter_map(|entry| {
+            let (name, above) = entry.keys.split_last()?;
+            let location = Location { uri: uri.clone(), range: entry.range() };
+            let kind = if above.is_empty() { SymbolKind::NAMESPACE } else { SymbolKind::OBJECT };
+            #[expect(deprecated, reason = "the field has no default")]
+            Some(SymbolInformation {
+                name: name.clone(),
+                kind,
+                tags: None,
+                deprecated: None,
+                location,
+                container_name: above.first().cloned(),
+            })
+        });
+        Some(DocumentSymbolResponse::Flat(symbols.collect()))
+    }
+}
+
+/// A place in a text of a model.
+struct AtPlace<'a> {
+    buffers: &'a Buffers,
+    path: PathBuf,
+    cursor: Cursor,
+}
+
+impl AtPlace<'_> {
+    fn names(&self) -> Vec<(PathBuf, outline::Entry)> {
+        let model = self.buffers.model_of(&self.path);
+        let files = self.buffers.files_of(&model).into_iter();
+        files.flat_map(|(path, text)| outline::of_text(&text).into_iter().map(move |e| (path.clone(), e))).collect()
+    }
+
+    fn completions(&self) -> CompletionResponse {
+        let names = self.names();
+        let entries: Vec<&outline::Entry> = names.iter().map(|(_, entry)| entry).collect();
+        let item = |label: String, kind, documentation: Option<String>| CompletionItem {
+            label,
+            kind: Some(kind),
+            documentation: documentation.map(Documentation::String),
+            ..CompletionItem::default()
+        };
+        let mut items: Vec<CompletionItem> = Vec::new();
+        if let Some(key) = &self.cursor.value_of {
+            let values = form::values(&self.cursor.keys, &self.cursor.kind);
+            items.extend(values.into_iter().map(|value| item(value, CompletionItemKind::VALUE, None)));
+            let refers = outline::targets(key, &entries).into_iter();
+            items.extend(refers.map(|name| item(name, CompletionItemKind::REFERENCE, None)));
+        } else {
+            for (key, about) in form::keys(&self.cursor.keys, &self.cursor.kind) {
+                if !self.cursor.siblings.contains(&key) {
+                    let mut item = item(key.clone(), CompletionItemKind::PROPERTY, about);
+                    item.insert_text = Some(format!("{key}: "));
+                    items.push(item);
+                }
+            }
+        }
+        CompletionResponse::Array(items)
+    }
+
+    fn hover(&self) -> Option<Hover> {
+        let word = self.cursor.word.as_ref()?;
+        let about = form::about(&self.cursor.keys, &self.cursor.kind, self.cursor.value_of.as_deref(), word)?;
+        let value = format!("**{word}**\n\n{about}");
+        let contents = HoverContents::Markup(MarkupContent { kind: MarkupKind::Markdown, value });
+        Some(Hover { contents, range: None })
+    }
+
+    fn definition(&self) -> Option<GotoDefinitionResponse> {
+        let word = self.cursor.word.as_ref()?;
+        let names = self.names();
+        let service = self.cursor.service.as_deref();
+        let found = names.iter().filter(|(_, entry)| entry.is_named(word, service));
+        let places: Vec<Location> =
+            found.filter_map(|(path, entry)| Some(Location { uri: uri_of(path)?, range: entry.range() })).collect();
+        (!places.is_empty()).then_some(GotoDefinitionResponse::Array(places))
+    }
+}
+
+fn read<T: DeserializeOwned>(params: Json) -> Option<T> {
+    serde_json::from_value(params).ok()
+}
+
+fn json_of<T: serde::Serialize>(answer: T) -> Json {
+    serde_json::to_value(answer).unwrap_or_default()
+}
+
+/// A range in a line, in characters of the protocol.
+fn range(line: u32, from: u32, to: u32) -> Range {
+    Range { start: Position { line, character: from }, end: Position { line, character: to } }
+}
+
+#[cfg(test)]
+mod tests;
