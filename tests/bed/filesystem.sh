@@ -123,7 +123,7 @@ while [ $killed -lt "$kills" ]; do
         sleep "0.$((RANDOM % 7))$((RANDOM % 10))"
         on h2 systemctl kill --signal=KILL cobd 2>/dev/null && killed=$((killed + 1))
         # The action outlives its daemon.
-        [ $((RANDOM % 2)) = 0 ] || { on h2 pkill -KILL -f '"backend":"filesystem"|^mkfs' && actions=$((actions + 1)); } || true
+        [ $((RANDOM % 2)) = 0 ] || { on h2 pkill -KILL -f '__act-kind|^mkfs' && actions=$((actions + 1)); } || true
     done
     wait $switching || true
     is_precious
