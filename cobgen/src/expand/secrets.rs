@@ -118,6 +118,8 @@ impl Secrets {
                     .to_owned())
             }
             (Some("service"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
+            (Some("exec"), Some("env")) => Ok(()),
+            (Some("exec"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
             (Some("script"), Some(key)) if is_definition(key) => {
                 Err("commands are visible in the process list: add a key to `content`, and read it from the file \
                     $COB_CONTENT"

@@ -185,18 +185,24 @@ fn a_plug_in_has_secrets_in_its_config_and_nowhere_else() {
 }
 
 #[test]
-fn a_role_of_postgresql_has_a_secret_as_its_password_and_nowhere_else() {
+fn built_in_kinds_have_secrets_in_a_single_key() {
     let site = Site::new();
     let path = site.folder.path().join("model.yaml");
-    let found = |content: &str| {
-        let role = format!("\ncobs:\n  n1/role: {{kind: postgresql-role, content: {content}}}\n");
-        fs::write(&path, format!("{}{role}", MODEL.trim_end())).expect("written");
-        crate::expand::load(&path, &BTreeSet::new()).diagnostics
-    };
-    let accepted = found("{name: app, password: \"{{ secret('db') }}\"}");
-    assert!(!accepted.iter().any(|d| d.severity == Severity::Error), "{accepted:#?}");
-    let refused = found("{name: \"{{ secret('db') }}\"}");
-    assert!(refused.iter().any(|d| d.code == "secret-in-the-open"), "{refused:#?}");
+    for (kind, accepted, refused) in [
+        ("postgresql-role", "{name: app, password: SECRET}", "{name: SECRET}"),
+        ("exec", "{command: [/bin/true], env: {PASSWORD: SECRET}}", "{command: [/bin/echo, SECRET]}"),
+    ] {
+        let found = |content: &str| {
+            let content = content.replace("SECRET", "\"{{ secret('db') }}\"");
+            let object = format!("\ncobs:\n  n1/object: {{kind: {kind}, content: {content}}}\n");
+            fs::write(&path, format!("{}{object}", MODEL.trim_end())).expect("written");
+            crate::expand::load(&path, &BTreeSet::new()).diagnostics
+        };
+        let accepted = found(accepted);
+        assert!(!accepted.iter().any(|d| d.severity == Severity::Error), "{accepted:#?}");
+        let refused = found(refused);
+        assert!(refused.iter().any(|d| d.code == "secret-in-the-open"), "{kind}: {refused:#?}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ const ACTIONS: [&str; 14] = [
     "quoted",
 ];
 /// Change objects of other kinds than `noisy`.
-const OTHERS: [&str; 6] = ["check", "script", "service", "dies", "ready", "commands"];
+const OTHERS: [&str; 7] = ["check", "script", "exec", "service", "dies", "ready", "commands"];
 
 /// `$1`: `check`, or the state to enter.
 const ACTION: &str = r#"#!/bin/sh
@@ -157,6 +157,10 @@ cobs:
             "  n1/{name}: {{kind: service, files: [./service.sh], content: {{{how}, env: {{PASSWORD: \"{{{{ secret('{name}') }}}}\"}}}}}}"
         );
     }
+    yaml.push_str(
+        "  n1/exec: {kind: exec, files: [./service.sh], content: {command: ./service.sh once, \
+         env: {PASSWORD: \"{{ secret('exec') }}\"}}}\n",
+    );
     // A service with actions has a secret in its configuration that another change object has, too.
     yaml.push_str(
         r#"services: {told: {actions: {configure: 'echo "configured with $(cat "$COB_CONTENT")"', start: "true", stop: "true"}}}
@@ -176,7 +180,7 @@ fn plant() -> Planted {
     cluster.configure("n1", &format!("secrets_dir = \"{}\"", memory.path().display()));
     let names: BTreeSet<&'static str> = ACTIONS.into_iter().chain(OTHERS).collect();
     let values: BTreeMap<&str, String> = names.into_iter().map(|name| (name, value(name))).collect();
-    assert_eq!(values.len(), 20);
+    assert_eq!(values.len(), 21);
     let (model, key_file) = model(&cluster, &values);
     fs::create_dir(cluster.path("n1")).expect("a folder");
     fs::set_permissions(cluster.path("n1"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
@@ -320,7 +324,7 @@ impl Planted {
 }
 
 #[test]
-fn twenty_planted_secrets_are_found_nowhere() {
+fn planted_secrets_are_found_nowhere() {
     let mut planted = plant();
     let generation = planted.generation;
     planted.cluster.start_all();
