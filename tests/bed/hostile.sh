@@ -105,7 +105,7 @@ CONFIG
 on h4 systemctl start cobd
 on h4 cobctl switch 1 >/dev/null
 soon more_refused h1 stranger 200
-refused_by_both() { [ "$(on h4 cobctl status --json | grep -cF "it does not accept the key $stranger of this host")" = 2 ]; }
+refused_by_both() { [ "$(on h4 cobctl status --json | grep -cF "the peer does not accept the key $stranger of this host")" = 2 ]; }
 soon refused_by_both
 # The publisher had asked h3 before which generations it knows, and with that key h4 was refused for the first time.
 soon more_refused h3 stranger 1
@@ -168,7 +168,7 @@ is_refused h3 replayed 400 "its hello is of an earlier incarnation"
 
 step "a host that was taken over speaks for itself alone: hellos, batches, words in another's name are dropped"
 with_key_of_h2 knock h1 --tries 200
-is_refused h3 foreign_name 200 "it says that it is host h1, and its key is that of h2"
+is_refused h3 foreign_name 200 "the peer claims to be host h1, but it shows the key of host h2"
 with_key_of_h2 speak h2 --name h1 --tries 200
 is_refused h3 foreign_name 400 "a batch in another host's name is dropped"
 with_key_of_h2 speak h2 --cob h1/db/server --tries 200
@@ -191,7 +191,7 @@ done
 # Its own daemon dials on.
 soon more_refused h3 revoked 0
 says "its key $h2 was revoked" cobd_log h3
-soon says "it does not accept the key $h2 of this host" on h2 cobctl status --json
+soon says "the peer does not accept the key $h2 of this host" on h2 cobctl status --json
 # Nor does it get the generation any more.
 fails_with "or it was revoked" on h2 cobctl switch 2 --prepare-timeout 2s
 says "its key $h2 was revoked" serve_log
