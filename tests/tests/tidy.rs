@@ -547,3 +547,64 @@ fn the_tidy_rules_find_their_faults() {
     assert_eq!(crate_of("cobd/ctl/program/src/main.rs").map(|c| c.0), Some("cobctl-program"));
     assert_eq!(crate_of("README.md").map(|c| c.0), None);
 }
+
+/// What the bed expects from other programs, or from texts of several parts.
+const EXPECTED_OF_OTHERS: [&str; 11] = [
+    "the program says cobd",
+    "waves, the fewest possible",
+    "the package manager would remove ccmta-",
+    "FAILED  cancelled",
+    "ExecStartPre= ended with signal",
+    "could not be found",
+    "the port is taken",
+    "mounts /srv/set/data in /srv/set, which",
+    "is hidden by a later mount on /srv/set",
+    "this daemon is broken",
+    "has rolled back from generation",
+];
+
+/// The longest part of a message that a line of the bed's scripts expects, without variables and names of hosts.
+fn expected(line: &str) -> Option<String> {
+    let calls = ["says ", "fails_with ", "is_refused ", "lines "];
+    let at = calls.iter().filter_map(|call| line.find(call)).min()?;
+    let (_, rest) = line[at..].split_once('"')?;
+    let text = rest.split('"').next()?;
+    // A word with a variable, an escape, a digit or a quotation mark ends a part; so does the name of a host.
+    let ends = |word: &str| word.contains(['$', '\\', '`']) || word.contains(|c: char| c.is_ascii_digit());
+    let mut parts = vec![String::new()];
+    for word in text.split(' ') {
+        if ends(word) {
+            parts.push(String::new());
+        } else if let Some(part) = parts.last_mut() {
+            let space = if part.is_empty() { "" } else { " " };
+            part.push_str(&format!("{space}{word}"));
+        }
+    }
+    parts.into_iter().max_by_key(String::len).filter(|part| part.len() >= 16 && part.contains(' '))
+}
+
+#[test]
+fn messages_that_the_bed_expects_exist() {
+    assert_eq!(
+        expected(r#"    says "the key $h2 of this connection is no longer a key" log h1"#).as_deref(),
+        Some("of this connection is no longer a key")
+    );
+    let all = texts();
+    let mut sources = String::new();
+    for text in all.iter().filter(|text| text.is_rust() && !text.is_test()) {
+        // A string that goes on in the next line.
+        let mut lines = text.text.split("\\\n");
+        sources.push_str(lines.next().unwrap_or_default());
+        lines.for_each(|line| sources.push_str(line.trim_start()));
+    }
+    let mut faults = Vec::new();
+    for text in all.iter().filter(|text| text.name.starts_with("tests/bed/") && text.name.ends_with(".sh")) {
+        for (number, line) in (1..).zip(text.text.lines()) {
+            let Some(part) = expected(line) else { continue };
+            if !sources.contains(&part) && !EXPECTED_OF_OTHERS.iter().any(|other| part.contains(other)) {
+                faults.push(text.at(number, &format!("no program says {part:?}")));
+            }
+        }
+    }
+    assert_none(&faults);
+}
