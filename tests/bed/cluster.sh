@@ -27,7 +27,8 @@ cluster_generation=0
 publish_cluster() {
     on h1 cobgen generate $site --depot $site/depot --sign-with $site/keys/publisher.key >/dev/null 2>&1 ||
         on h1 cobgen check $site
-    cluster_generation=$((cluster_generation + 1))
+    # A model without a change gives no further generation.
+    cluster_generation=$(on h1 cobgen log --depot $site/depot --json | sed -n 's/^ *"generation": \([0-9]*\),*$/\1/p' | sort -n | tail -n 1)
 }
 reach_cluster() { ctl switch $cluster_generation --wait 3m >/dev/null 2>&1 || ctl status; }
 # The generation of what lies in the site's folder is made, and reached.
