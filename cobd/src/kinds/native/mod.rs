@@ -209,6 +209,16 @@ impl Found {
     }
 }
 
+/// Random bytes that nobody can guess.
+///
+/// # Errors
+/// The system has none.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

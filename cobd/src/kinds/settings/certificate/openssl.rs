@@ -4,15 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
 use cob_kinds::KeyType;
 
-use crate::kinds::native::{Ran, has_program, run_bounded};
+use crate::kinds::native::{Ran, has_program, random, run_bounded};
 
 /// The beginning of a certificate in a text.
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
@@ -166,9 +164,7 @@ pub(super) fn make(order: &Order<'_>) -> Result<String, String> {
 
 /// A random serial number of 126 bits.
 fn serial() -> Result<String, String> {
-    let mut bytes = [0; 16];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| format!("/dev/urandom: {error}"))?;
+    let mut bytes = random::<16>()?;
     // The number is positive, and never shorter.
     bytes[0] = (bytes[0] & 0x3f) | 0x40;
     Ok(bytes.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")))

@@ -1,8 +1,6 @@
 //! The kind back end `postgresql-role`.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read as _;
 
 use cob_kinds::{PostgresqlRole, PostgresqlServer, postgresql_aside};
 use serde_json::{Map, Value, json};
@@ -10,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::super::{Entry, Setting, Spec};
 use super::psql::{self, literal, name};
 use super::scram;
+use crate::kinds::native::random;
 
 /// The value of `password` if the role has the password of the content.
 const AS_WANTED: &str = "as in the content";
@@ -123,10 +122,7 @@ impl Role {
         if password.is_empty() || !password.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
             return Err("the password of a role must consist of printable ASCII characters".to_owned());
         }
-        let mut salt = [0; 16];
-        let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut salt));
-        read.map_err(|error| format!("/dev/urandom: {error}"))?;
-        Ok(scram::verifier(password, &salt))
+        Ok(scram::verifier(password, &random::<16>()?))
     }
 
     /// The attributes that the content names.
