@@ -9,6 +9,7 @@ use cob_types::words::number;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
+use super::network::prefixed;
 use super::{Builtin, Content, Faults, Footprint, Place, Scalar, yes};
 
 /// The longest name of a table.
@@ -369,13 +370,8 @@ impl Network {
     /// Reads an address, or an address with a prefix. `None`: it is neither.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-        let address: IpAddr = address.parse().ok()?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => bits,
-            Some(prefix) => number(prefix).filter(|prefix| *prefix <= bits)?,
-        };
+        let alone = |address: IpAddr| (address, if address.is_ipv4() { 32 } else { 128 });
+        let (address, prefix) = prefixed(text).or_else(|| text.parse().ok().map(alone))?;
         Some(Self { address: masked(address, prefix), prefix })
     }
 
@@ -386,7 +382,7 @@ impl Network {
 }
 
 /// The address with only its leading bits.
-fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+pub(super) fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or_default();

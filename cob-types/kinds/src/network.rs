@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cob_types::CobId;
+use cob_types::words::number;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::firewall::masked;
 use super::{Builtin, Content, Faults, Footprint, Place};
 
 /// The longest name of an interface.
@@ -222,7 +224,7 @@ impl Interface {
         }
         for route in &self.routes {
             let (to, via) = (prefixed(&route.to), route.via.parse::<IpAddr>());
-            let is_network = to.is_some_and(|(address, prefix)| has_no_host_bits(address, prefix));
+            let is_network = to.is_some_and(|(address, prefix)| masked(address, prefix) == address);
             if !is_network || to.zip(via.ok()).is_none_or(|((to, _), via)| to.is_ipv4() != via.is_ipv4()) {
                 let what = format!("there is no route to {:?} via {:?}", route.to, route.via);
                 faults.add("routes", what, "write {to: 10.9.0.0/16, via: 10.0.0.9}, both of the same family");
@@ -278,22 +280,12 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len()) && text.chars().all(is_plain) && !text.starts_with(['.', '-'])
 }
 
-/// Whether all bits after the prefix are zero, as in the address of a network.
-fn has_no_host_bits(address: IpAddr, prefix: u8) -> bool {
-    let bits = match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
-        IpAddr::V6(address) => u128::from(address),
-    };
-    bits.checked_shl(u32::from(prefix)).unwrap_or_default() == 0
-}
-
 /// An address with its prefix.
 #[must_use]
 pub fn prefixed(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
     let longest = if address.is_ipv4() { 32 } else { 128 };
-    let is_number = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
-    let prefix = prefix.parse().ok().filter(|prefix| is_number && *prefix <= longest)?;
+    let prefix = number(prefix).filter(|prefix| *prefix <= longest)?;
     Some((address, prefix))
 }

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, fchown};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,14 @@ pub(super) fn groups(host: &Host) -> Result<Vec<Group>, String> {
         Some(Group { name: (*fields.first()?).to_owned(), gid: fields.get(2)?.parse().ok()?, members })
     };
     Ok(text.lines().filter_map(read).collect())
+}
+
+/// Gives a file to a user and a group, if these are named.
+pub(super) fn give(file: &File, ids: (Option<u32>, Option<u32>)) -> io::Result<()> {
+    match ids {
+        (None, None) => Ok(()),
+        (owner, group) => fchown(file, owner, group),
+    }
 }
 
 /// The number of a user, given by name or number.

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -101,10 +101,7 @@ impl Downloaded {
 
     fn give_owner(&self, file: &File) -> io::Result<()> {
         let ids = || Ok::<_, String>((self.owner.clone()?, self.group.clone()?));
-        match ids().map_err(io::Error::other)? {
-            (None, None) => Ok(()),
-            (owner, group) => fchown(file, owner, group),
-        }
+        accounts::give(file, ids().map_err(io::Error::other)?)
     }
 }
 

@@ -4,10 +4,13 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::native::Host;
 
+/// The kernel's list.
+const LIST: &str = "/proc/self/mountinfo";
 /// Flags that the kernel lists by their option names, each with its opposite option.
 pub(super) const FLAGS: [(&str, &str); 6] = [
     ("ro", "rw"),
@@ -85,7 +88,7 @@ pub(super) struct On {
 /// # Errors
 /// If the kernel's list can't be read.
 pub(super) fn at(host: &Host, path: &str) -> Result<On, String> {
-    let (all, path) = (host.read("/proc/self/mountinfo")?, resolved(host, path));
+    let (all, path) = (host.read(LIST)?, resolved(host, path));
     let lines: Vec<Line> = all.lines().filter_map(read).collect();
     let here = || lines.iter().filter(|line| line.on == path);
     let way = way_to(&lines, &path);
@@ -121,7 +124,7 @@ pub(super) struct Layer {
 /// # Errors
 /// If the kernel's list can't be read.
 pub(super) fn layers(host: &Host, path: &str) -> Result<Vec<Layer>, String> {
-    let (all, path) = (host.read("/proc/self/mountinfo")?, resolved(host, path));
+    let (all, path) = (host.read(LIST)?, resolved(host, path));
     let lines: Vec<Line> = all.lines().filter_map(read).collect();
     let here = way_to(&lines, &path).into_iter().filter(|line| line.on == path);
     let layer = |line: &Line| {
@@ -148,6 +151,22 @@ pub(super) fn layers(host: &Host, path: &str) -> Result<Vec<Layer>, String> {
         }
     };
     Ok(here.map(layer).collect())
+}
+
+/// The mount points of the block devices with these paths and numbers.
+///
+/// # Errors
+/// If the kernel's list can't be read.
+pub(super) fn of_devices(devices: &[(PathBuf, u64)]) -> Result<Vec<PathBuf>, String> {
+    let all = fs::read_to_string(LIST).map_err(|error| format!("{LIST}: {error}"))?;
+    let is_of = |line: &Line| {
+        let source = PathBuf::from(&line.mounted.source);
+        let source = source.canonicalize().unwrap_or(source);
+        devices
+            .iter()
+            .any(|(path, number)| *path == source || line.device == format!("{}:{}", major(*number), minor(*number)))
+    };
+    Ok(all.lines().filter_map(read).filter(is_of).map(|line| PathBuf::from(line.on)).collect())
 }
 
 /// The mounts on the way to a path, from the root on.
@@ -252,7 +271,7 @@ pub(super) fn device(source: &str) -> Option<u64> {
 pub(super) fn backing_file(source: &str) -> Option<PathBuf> {
     let name = source.strip_prefix("/dev/").filter(|name| name.starts_with("loop"))?;
     let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    Some(PathBuf::from(file.trim_end()))
+    Some(PathBuf::from(file.trim_end_matches('\n')))
 }
 
 /// Whether both paths are the same folder or file, as with a bind mount.

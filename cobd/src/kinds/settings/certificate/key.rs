@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 use cob_kinds::KeyType;
@@ -105,7 +105,7 @@ impl KeyFile {
         }
         if found[KEY] == json!(self.key_type.name()) {
             let set = File::open(&path).and_then(|file| {
-                give(&file, ids)?;
+                accounts::give(&file, ids)?;
                 file.set_permissions(fs::Permissions::from_mode(self.mode))?;
                 file.sync_all()
             });
@@ -119,16 +119,9 @@ impl KeyFile {
         let (folder, name) = earlier::parts(&path)?;
         let fill = |file: &mut File| {
             file.write_all(text.as_bytes())?;
-            give(file, ids)
+            accounts::give(file, ids)
         };
         durable::write_file_with(folder, name, self.mode, Sync::Now, fill).map_err(failed)
-    }
-}
-
-fn give(file: &File, ids: (Option<u32>, Option<u32>)) -> io::Result<()> {
-    match ids {
-        (None, None) => Ok(()),
-        (owner, group) => fchown(file, owner, group),
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use cob_types::BlobHash;
 use rustix::fs::OFlags;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -53,12 +54,6 @@ pub(super) struct Signature {
 #[derive(Deserialize)]
 struct Listing {
     signatures: Vec<Signature>,
-}
-
-/// A mount of a device.
-#[derive(Debug)]
-pub(super) struct MountPoint {
-    pub(super) path: PathBuf,
 }
 
 impl Data {
@@ -156,8 +151,8 @@ impl Device {
             is_zero &= bytes.iter().all(|byte| *byte == 0);
             sum.update(&bytes);
         }
-        let digits: String = sum.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        Ok(if is_zero { Data::Nothing } else { Data::Unknown(format!("data-{digits}")) })
+        let sum = BlobHash(sum.finalize().into());
+        Ok(if is_zero { Data::Nothing } else { Data::Unknown(format!("data-{}", sum.short())) })
     }
 
     /// The parts that are read in a search for unknown data: both ends, and samples between them.
@@ -215,7 +210,7 @@ impl Device {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 let mounts = self.mounts()?;
-                let at = mounts.first().map(|mount| format!("a mount on {}", mount.path.display()));
+                let at = mounts.first().map(|mount| format!("a mount on {}", mount.display()));
                 in_use(&at.unwrap_or_else(|| "the kernel (a mount, swap, a volume or a partition)".to_owned()))
             }
             Err(error) => Err(self.failed(&error)),
@@ -228,42 +223,21 @@ impl Device {
             return Vec::new();
         }
         let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-        let uses = |folder: &Path| {
-            let file = fs::read_to_string(folder.join("loop/backing_file")).unwrap_or_default();
-            Path::new(file.trim_end_matches('\n')) == self.path
-        };
-        let mut loops: Vec<PathBuf> =
-            names.filter(|entry| uses(&entry.path())).map(|entry| Path::new("/dev").join(entry.file_name())).collect();
+        let paths = names.filter_map(|entry| Some(format!("/dev/{}", entry.file_name().to_str()?)));
+        let uses = |path: &String| mounted::backing_file(path).is_some_and(|file| file == self.path);
+        let mut loops: Vec<PathBuf> = paths.filter(uses).map(PathBuf::from).collect();
         loops.sort();
         loops
     }
 
-    /// The mounts of the file system in this process's namespace.
-    pub(super) fn mounts(&self) -> Result<Vec<MountPoint>, String> {
-        let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("mountinfo: {error}"))?;
-        let mut devices: Vec<(PathBuf, u64)> = self
-            .loops()
-            .into_iter()
-            .filter_map(|path| fs::metadata(&path).ok().map(|meta| (path, meta.rdev())))
-            .collect();
+    /// The mount points of the file system in this process's namespace.
+    pub(super) fn mounts(&self) -> Result<Vec<PathBuf>, String> {
+        let loops = self.loops().into_iter();
+        let mut devices: Vec<(PathBuf, u64)> =
+            loops.filter_map(|path| fs::metadata(&path).ok().map(|meta| (path, meta.rdev()))).collect();
         if self.is_block {
             devices.push((self.path.clone(), self.number));
         }
-        let mut mounts = Vec::new();
-        for line in table.lines() {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let source = fields.iter().position(|field| *field == "-").and_then(|at| fields.get(at + 2));
-            let (Some(number), Some(on), Some(source)) = (fields.get(2), fields.get(4), source) else { continue };
-            let source = PathBuf::from(mounted::unescaped(source));
-            let source = source.canonicalize().unwrap_or(source);
-            let is_it = |(path, rdev): &(PathBuf, u64)| {
-                let (major, minor) = (rustix::fs::major(*rdev), rustix::fs::minor(*rdev));
-                *path == source || *number == format!("{major}:{minor}")
-            };
-            if devices.iter().any(is_it) {
-                mounts.push(MountPoint { path: PathBuf::from(mounted::unescaped(on)) });
-            }
-        }
-        Ok(mounts)
+        mounted::of_devices(&devices)
     }
 }

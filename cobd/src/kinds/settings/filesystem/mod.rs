@@ -21,6 +21,7 @@ mod superblock;
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 
 use cob_kinds::{Filesystem, FilesystemType, OnDeparture};
 use serde::{Deserialize, Serialize};
@@ -175,7 +176,7 @@ impl Entry<Filesystem> {
         let mounts = device.mounts()?;
         // The cache of a loop device may be ahead of its file.
         let read = device.loops().into_iter().find(|path| path.exists()).unwrap_or_else(|| device.path.clone());
-        superblock::extent(self.kind(), &read, mounts.first().map(|mount| mount.path.as_path())).map(Some)
+        superblock::extent(self.kind(), &read, mounts.first().map(PathBuf::as_path)).map(Some)
     }
 
     /// Makes the file system with a UUID that is recorded first.

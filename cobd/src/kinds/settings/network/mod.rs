@@ -9,7 +9,6 @@ mod network_test;
 mod text;
 
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
@@ -65,12 +64,7 @@ impl Entry<Interface> {
     }
 
     fn clear_unread(&self) -> Result<(), String> {
-        match fs::remove_file(self.own.join(UNREAD)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("{}: {error}", self.own.join(UNREAD).display()))
-            }
-            _ => Ok(()),
-        }
+        place::remove_all(&self.own.join(UNREAD))
     }
 
     /// The files of earlier contents that are not files of this content, with their earlier texts.
