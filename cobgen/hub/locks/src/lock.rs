@@ -164,12 +164,3 @@ impl<L: Lock> Targets<L> {
         self.0.iter().filter_map(|(lock, target)| Some((lock, target.mode()?)))
     }
 }
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shared => "shared",
-            Self::Exclusive => "exclusive",
-        })
-    }
-}

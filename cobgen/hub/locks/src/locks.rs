@@ -9,8 +9,8 @@ use crate::table::{Corrupt, State, Table};
 
 /// Locks and their owners. See the [crate](crate) for the rules.
 ///
-/// Operations return the owners to notify: their waiting requests were granted by the operation. The acting owner is
-/// never among them.
+/// Operations return the owners to notify: the operation has granted their waiting requests. The set never contains the
+/// acting owner.
 #[derive(Clone, Debug)]
 pub struct Locks<L: Lock, O: Ord> {
     table: Table<L, O>,
@@ -20,7 +20,7 @@ pub struct Locks<L: Lock, O: Ord> {
 /// What a request has led to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome<O: Ord> {
-    /// For whom the request waits; nobody if it was granted.
+    /// The owners for which the request waits; empty if the request was granted.
     pub blockers: Blockers<O>,
     /// Other owners whose requests were granted.
     pub notify: BTreeSet<O>,
@@ -91,7 +91,7 @@ impl<L: Lock, O: Ord + Clone + Debug> Locks<L, O> {
         self.requests.get(owner).is_some()
     }
 
-    /// For whom the waiting request of an owner waits.
+    /// The owners for which the waiting request of an owner waits.
     pub fn blockers(&self, owner: &O) -> Option<Blockers<O>> {
         let waiter = self.requests.get(owner)?;
         Some(self.requests.blockers(&self.table, owner, &waiter.targets, waiter.arrived))
@@ -103,14 +103,18 @@ impl<L: Lock, O: Ord + Clone + Debug> Locks<L, O> {
     ///
     /// A refusal; nothing has changed.
     pub fn update(&mut self, owner: &O, list: &[(L, Target)]) -> Result<BTreeSet<O>, Refused<L, O>> {
-        let targets = Targets::new(list);
-        let waits = self.is_waiting(owner);
-        match &targets {
-            Ok(targets) if !waits && self.table.fulfils(owner, targets) => return Ok(BTreeSet::new()),
-            _ if waits => return Err(Refused::Pending),
-            _ => {}
+        if self.is_waiting(owner) {
+            return Err(Refused::Pending);
         }
-        self.grant(owner, &targets?, self.requests.now())?;
+        self.set(owner, &Targets::new(list)?)
+    }
+
+    /// Grants the targets of an owner that does not wait.
+    fn set(&mut self, owner: &O, targets: &Targets<L>) -> Result<BTreeSet<O>, Refused<L, O>> {
+        if self.table.fulfils(owner, targets) {
+            return Ok(BTreeSet::new());
+        }
+        self.grant(owner, targets, self.requests.now())?;
         Ok(self.wake(owner))
     }
 
@@ -131,7 +135,7 @@ impl<L: Lock, O: Ord + Clone + Debug> Locks<L, O> {
             return Ok(Outcome { blockers, notify: BTreeSet::new() });
         }
         let targets = Targets::new(list)?;
-        match self.update(owner, list) {
+        match self.set(owner, &targets) {
             Ok(notify) => Ok(Outcome { blockers: Blockers::default(), notify }),
             Err(Refused::Blocked(blockers)) => {
                 if let Some(circle) = self.requests.circle(&self.table, owner, &targets) {
@@ -172,7 +176,7 @@ impl<L: Lock, O: Ord + Clone + Debug> Locks<L, O> {
         }
         let lacks = |(lock, mode): &&(L, Mode)| self.table.mode(owner, lock).is_none_or(|held| held < *mode);
         let wanted: BTreeSet<(L, Mode)> = list.iter().filter(lacks).cloned().collect();
-        let before = self.clone();
+        let before = (least > 0).then(|| self.clone());
         let mut obtained = BTreeSet::new();
         for (lock, mode) in wanted {
             let targets = Targets(BTreeMap::from([(lock.clone(), mode.into())]));
@@ -180,7 +184,7 @@ impl<L: Lock, O: Ord + Clone + Debug> Locks<L, O> {
                 obtained.insert(lock);
             }
         }
-        if obtained.len() < least {
+        if let Some(before) = before.filter(|_| obtained.len() < least) {
             *self = before;
             obtained.clear();
         }

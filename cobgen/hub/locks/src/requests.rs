@@ -113,15 +113,15 @@ impl<L: Lock, O: Ord + Clone + Debug> Requests<L, O> {
         self.patience != Patience::ENDLESS && waiter.overtaken >= self.patience.0
     }
 
-    /// Who blocks an update with these targets, whose number is `arrived`.
+    /// The owners that block an update with these targets, whose number is `arrived`.
     pub(crate) fn blockers(&self, table: &Table<L, O>, owner: &O, targets: &Targets<L>, arrived: u64) -> Blockers<O> {
         let holders = table.blockers(owner, targets);
         let ahead = self.ahead(table, owner, targets, arrived).filter(|other| !self.waits_for(table, other, owner));
         Blockers { holders, reservations: ahead.cloned().collect() }
     }
 
-    /// The owners of reserved requests that conflict with these targets and arrived earlier than the other reserved
-    /// ones.
+    /// The owners of reserved requests that conflict with these targets. A reserved request waits only for reserved
+    /// requests that arrived earlier.
     fn ahead<'a>(
         &'a self,
         table: &'a Table<L, O>,

@@ -1,4 +1,4 @@
-//! The held locks, and who conflicts with a wanted lock.
+//! The held locks, and the owners that conflict with a wanted lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -37,7 +37,7 @@ pub enum Corrupt<L: Lock, O: Debug> {
     },
 }
 
-/// Who holds what.
+/// The locks of each owner, and the owners of each lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Table<L: Lock, O: Ord> {
     owners: BTreeMap<O, BTreeMap<L, Mode>>,
