@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
@@ -72,7 +71,7 @@ fn findings(model: &Path, texts: &Texts) -> BTreeMap<PathBuf, Vec<lsp_types::Dia
         made.sources.files().map(|(path, _)| (path.to_owned(), Vec::new())).collect();
     for finding in made.diagnostics {
         let file = match &finding.place {
-            Some(place) => Arc::clone(&place.file).to_path_buf(),
+            Some(place) => place.file.to_path_buf(),
             // In the first file of the model.
             None => made.sources.files().next().map_or_else(|| model.to_owned(), |(path, _)| path.to_owned()),
         };

@@ -182,8 +182,8 @@ impl Cursor {
         let is_blank = line.trim().is_empty();
         let column = if is_blank { at } else { first };
         cursor.parents(&lines, row, column, dash);
-        let own = own.filter(|key| at >= key.value_column);
-        if let Some(key) = own {
+        let has_key = own.is_some();
+        if let Some(key) = own.filter(|key| at >= key.value_column) {
             if key.name == "content" {
                 cursor.kind =
                     siblings(&lines, row, key.column).into_iter().find(|(name, _)| name == "kind").map(|k| k.1);
@@ -191,7 +191,7 @@ impl Cursor {
             cursor.keys.push(key.name.clone());
             cursor.value_of = Some(key.name);
             cursor.flow(line, key.value_column, at);
-        } else if dash.is_some() && block_key(line).is_none() {
+        } else if dash.is_some() && !has_key {
             // An item that may become a text or a mapping.
             cursor.value_of = cursor.keys.iter().rfind(|key| *key != "[]").cloned();
             cursor.flow(line, first, at);

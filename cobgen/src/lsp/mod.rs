@@ -187,8 +187,6 @@ impl AtPlace<'_> {
     }
 
     fn completions(&self) -> CompletionResponse {
-        let names = self.names();
-        let entries: Vec<&outline::Entry> = names.iter().map(|(_, entry)| entry).collect();
         let item = |label: String, kind, documentation: Option<String>| CompletionItem {
             label,
             kind: Some(kind),
@@ -199,6 +197,8 @@ impl AtPlace<'_> {
         if let Some(key) = &self.cursor.value_of {
             let values = form::values(&self.cursor.keys, &self.cursor.kind);
             items.extend(values.into_iter().map(|value| item(value, CompletionItemKind::VALUE, None)));
+            let names = self.names();
+            let entries: Vec<&outline::Entry> = names.iter().map(|(_, entry)| entry).collect();
             let refers = outline::targets(key, &entries).into_iter();
             items.extend(refers.map(|name| item(name, CompletionItemKind::REFERENCE, None)));
         } else {
