@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use cob_types::GenerationNumber;
+use cob_types::{BlobHash, GenerationNumber};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::replay::ReplayStep;
+use super::replay::{ReplayStep, Waited};
 use super::report::{Parts, SwitchStep};
 
 /// `SPAN_KIND_INTERNAL`.
@@ -50,10 +50,15 @@ pub fn trace(steps: &[ReplayStep], generation: GenerationNumber) -> Value {
         "events": activations.collect::<Vec<_>>(),
         "status": status,
     }));
+    // The span of the last transition of each change object.
+    let mut last: BTreeMap<&str, String> = BTreeMap::new();
     for step in &parts.transitions {
-        let mut span = ids.transition(step, &parts.transitions, end);
+        let id = ids.span(step.cob.as_str(), step.begin_ns);
+        let mut span = ids.transition(step, &last, end);
+        span["spanId"] = json!(id);
         span["parentSpanId"] = json!(root);
         spans.entry(step.cob.host_str()).or_default().push(span);
+        last.insert(step.cob.as_str(), id);
     }
     let resources = spans.into_iter().map(|(host, spans)| {
         let mut attributes = vec![text("service.name", "cob")];
@@ -84,14 +89,12 @@ impl Ids {
         (self.begin + offset_ns).to_string()
     }
 
-    fn transition(&self, step: &SwitchStep, all: &[SwitchStep], end: u64) -> Value {
-        // The last transition of the other change object before this one began.
-        let before = |cob: &str| all.iter().rfind(|other| other.cob.as_str() == cob && other.begin_ns <= step.begin_ns);
+    /// The span of a transition without its ids; `last` has the spans of the transitions that began before it.
+    fn transition(&self, step: &SwitchStep, last: &BTreeMap<&str, String>, end: u64) -> Value {
+        let about = |waited: &Waited| [text("cob.waited_for", &waited.of), number("cob.waited_ns", waited.ns)];
         let links = step.waited.iter().filter_map(|waited| {
-            let other = before(&waited.cob)?;
-            let attributes = [text("cob.waited_for", &waited.of), number("cob.waited_ns", waited.ns)];
-            let span = self.span(other.cob.as_str(), other.begin_ns);
-            Some(json!({"traceId": self.trace, "spanId": span, "attributes": attributes}))
+            let span = last.get(waited.cob.as_str())?;
+            Some(json!({"traceId": self.trace, "spanId": span, "attributes": about(waited)}))
         });
         let mut attributes = vec![
             text("cob.id", step.cob.as_str()),
@@ -102,10 +105,9 @@ impl Ids {
         if step.end_ns.is_none() {
             attributes.push(json!({"key": "cob.unfinished", "value": {"boolValue": true}}));
         }
-        let waits = step.waited.iter().map(|waited| {
-            let attributes = [text("cob.waited_for", &waited.of), number("cob.waited_ns", waited.ns)];
-            json!({"timeUnixNano": self.time(step.begin_ns), "name": "waited", "attributes": attributes})
-        });
+        let waits = step.waited.iter().map(
+            |waited| json!({"timeUnixNano": self.time(step.begin_ns), "name": "waited", "attributes": about(waited)}),
+        );
         let status = match step.ok {
             Some(true) => json!({"code": OK}),
             Some(false) => json!({"code": ERROR, "message": step.failure}),
@@ -113,7 +115,6 @@ impl Ids {
         };
         json!({
             "traceId": self.trace,
-            "spanId": self.span(step.cob.as_str(), step.begin_ns),
             "name": format!("{} {} → {}", step.cob, step.from, step.to),
             "kind": INTERNAL,
             "startTimeUnixNano": self.time(step.begin_ns),
@@ -142,7 +143,7 @@ fn hash<const N: usize>(words: &[&str]) -> String {
         // Not part of any word.
         digest.update([0]);
     }
-    digest.finalize().iter().take(N).map(|byte| format!("{byte:02x}")).collect()
+    BlobHash(digest.finalize().into()).to_string().chars().take(2 * N).collect()
 }
 
 #[cfg(test)]
@@ -150,7 +151,6 @@ mod tests {
     use cob_types::history::HistoryEntry;
 
     use super::*;
-    use crate::past::replay::Waited;
     use crate::testing::{entry, id, state, with_facts};
 
     fn step(at: u64, event: &str, cob: &str, (from, to): (&str, &str), ok: Option<bool>) -> ReplayStep {
