@@ -140,11 +140,7 @@ is_as_before
 
 step "the daemons and their actions are killed $kills times while certificates come, are renewed and go"
 RANDOM=13
-for host in h1 h2; do
-    put $host /run/systemd/system/cobd.service.d/often.conf <<< '[Unit]
-StartLimitIntervalSec=0'
-    on $host systemctl daemon-reload
-done
+permit_many_starts h1 h2
 killed=0
 round=0
 # The daemon, and in each second round the program that an action runs.
@@ -184,7 +180,5 @@ reach_cluster
 is_as_before
 
 on h1 rm $site/certificates.yaml
-for host in h1 h2; do
-    on $host sh -c 'rm -rf /run/systemd/system/cobd.service.d; systemctl daemon-reload'
-done
+limit_starts h1 h2
 switch_cluster

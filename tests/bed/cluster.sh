@@ -37,6 +37,22 @@ switch_cluster() {
     reach_cluster
 }
 
+# So many starts in a short time are an administrator's test, and no daemon that fails.
+permit_many_starts() { # HOST...
+    local host
+    for host in "$@"; do
+        put $host /run/systemd/system/cobd.service.d/often.conf <<< '[Unit]
+StartLimitIntervalSec=0'
+        on $host systemctl daemon-reload
+    done
+}
+limit_starts() { # HOST...: as before
+    local host
+    for host in "$@"; do
+        on $host sh -c 'rm -r /run/systemd/system/cobd.service.d; systemctl daemon-reload'
+    done
+}
+
 # Of one host: all of /etc with its contents, the packages, and where else a test may leave something. What
 # belongs to the machine and not to its administrator is left out: the journal's own id, copies that useradd(8) makes.
 listing_of() {

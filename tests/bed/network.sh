@@ -92,9 +92,7 @@ is_as_before
 
 step "the daemon of the host is killed $kills times while interfaces come and go"
 RANDOM=17
-put h3 /run/systemd/system/cobd.service.d/often.conf <<< '[Unit]
-StartLimitIntervalSec=0'
-on h3 systemctl daemon-reload
+permit_many_starts h3
 killed=0
 round=0
 while [ $killed -lt "$kills" ]; do
@@ -136,7 +134,7 @@ patience=180 soon ctl status
 set_network < <(nothing)
 reach_cluster
 soon has_net "$net_before"
-on h3 sh -c 'systemctl disable --now systemd-networkd systemd-networkd.socket 2>/dev/null; ip route del 10.98.0.0/16; ip addr del 10.80.0.3/24 dev eth0
-    rm -rf /run/systemd/system/cobd.service.d; systemctl daemon-reload'
+on h3 sh -c 'systemctl disable --now systemd-networkd systemd-networkd.socket 2>/dev/null; ip route del 10.98.0.0/16; ip addr del 10.80.0.3/24 dev eth0'
+limit_starts h3
 on h1 rm $site/network.yaml
 switch_cluster
