@@ -97,13 +97,14 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 15] = [
+const ARROWS: [(&str, &str, &[&str]); 16] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
     ("cob-files", "cobd/files/", &["cob-types", "cob-depot"]),
     ("cob-depot", "cobgen/depot/", &["cob-types"]),
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
+    ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks"]),
     ("cob-planner", "cobgen/planner/", &[]),
     ("cob-solver", "cobgen/solver/", &[]),
     ("cob-forecast", "cobgen/forecast/", &["cob-types", "cob-engine", "cob-depot"]),

@@ -37,4 +37,4 @@ mod sequences_test;
 pub use lock::{Blockers, Lock, Mode, Refused, Target};
 pub use locks::{Locks, Outcome};
 pub use requests::{Patience, Pending, Priority};
-pub use table::{Corrupt, State};
+pub use table::{Corrupt, State, Table};

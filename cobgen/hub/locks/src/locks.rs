@@ -67,6 +67,11 @@ impl<L: Lock, O: Ord + Clone + Debug> Locks<L, O> {
         }
     }
 
+    /// The held locks.
+    pub fn table(&self) -> &Table<L, O> {
+        &self.table
+    }
+
     /// The locks of an owner, with their modes.
     pub fn held(&self, owner: &O) -> BTreeMap<L, Mode> {
         self.table.held(owner).cloned().unwrap_or_default()

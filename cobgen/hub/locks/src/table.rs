@@ -37,16 +37,24 @@ pub enum Corrupt<L: Lock, O: Debug> {
     },
 }
 
-/// The locks of each owner, and the owners of each lock.
+/// The locks of each owner, and the owners of each lock. The table itself keeps no rule: it answers which owners have
+/// conflicting locks, held ones or claimed ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Table<L: Lock, O: Ord> {
+pub struct Table<L: Lock, O: Ord> {
     owners: BTreeMap<O, BTreeMap<L, Mode>>,
     /// The same, by lock.
     holders: BTreeMap<L, BTreeMap<O, Mode>>,
 }
 
+impl<L: Lock, O: Ord + Clone + Debug> Default for Table<L, O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<L: Lock, O: Ord + Clone + Debug> Table<L, O> {
-    pub(crate) fn new() -> Self {
+    /// Nobody has a lock.
+    pub fn new() -> Self {
         Self { owners: BTreeMap::new(), holders: BTreeMap::new() }
     }
 
@@ -68,7 +76,8 @@ impl<L: Lock, O: Ord + Clone + Debug> Table<L, O> {
         has(lock) || lock.groups().iter().any(has)
     }
 
-    pub(crate) fn set(&mut self, owner: &O, lock: &L, mode: Option<Mode>) {
+    /// Gives an owner a lock, or takes it away.
+    pub fn set(&mut self, owner: &O, lock: &L, mode: Option<Mode>) {
         if let Some(mode) = mode {
             self.owners.entry(owner.clone()).or_default().insert(lock.clone(), mode);
             self.holders.entry(lock.clone()).or_default().insert(owner.clone(), mode);
@@ -111,8 +120,9 @@ impl<L: Lock, O: Ord + Clone + Debug> Table<L, O> {
         targets.wanted().flat_map(|(lock, mode)| self.conflicting(owner, lock, mode)).cloned().collect()
     }
 
-    /// The other owners that hold this lock, a group or a member of it, in a conflicting mode.
-    fn conflicting<'a>(&'a self, owner: &'a O, lock: &'a L, mode: Mode) -> impl Iterator<Item = &'a O> {
+    /// The other owners that have this lock, a group or a member of it, in a conflicting mode. An owner can come more
+    /// than once.
+    pub fn conflicting<'a>(&'a self, owner: &'a O, lock: &'a L, mode: Mode) -> impl Iterator<Item = &'a O> {
         let groups = lock.groups().into_iter().filter_map(|group| self.holders.get(&group));
         // The members of a group follow it without a gap.
         let members = self.holders.range(lock..).take_while(move |(name, _)| related(lock, name));
