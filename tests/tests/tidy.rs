@@ -97,7 +97,7 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 16] = [
+const ARROWS: [(&str, &str, &[&str]); 17] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
@@ -105,6 +105,7 @@ const ARROWS: [(&str, &str, &[&str]); 16] = [
     ("cob-depot", "cobgen/depot/", &["cob-types"]),
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
     ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks"]),
+    ("cob-permissions", "cobgen/hub/permissions/", &[]),
     ("cob-planner", "cobgen/planner/", &[]),
     ("cob-solver", "cobgen/solver/", &[]),
     ("cob-forecast", "cobgen/forecast/", &["cob-types", "cob-engine", "cob-depot"]),
