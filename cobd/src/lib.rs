@@ -13,7 +13,6 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod daemon;
-pub mod durable;
 pub mod facts;
 pub mod generations;
 pub mod history;
@@ -28,3 +27,5 @@ pub mod remote;
 pub mod run;
 pub mod source;
 pub mod web;
+
+pub use cob_journal::durable;

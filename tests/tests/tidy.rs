@@ -97,8 +97,9 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 17] = [
+const ARROWS: [(&str, &str, &[&str]); 18] = [
     ("cob-types", "cob-types/", &[]),
+    ("cob-journal", "cob-types/journal/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
     ("cob-files", "cobd/files/", &["cob-types", "cob-depot"]),
@@ -116,7 +117,7 @@ const ARROWS: [(&str, &str, &[&str]); 17] = [
     ),
     ("cobctl", "cobd/ctl/", &["cob-types", "cob-kinds", "cob-depot", "cob-forecast"]),
     ("cobctl-program", "cobd/ctl/program/", &["cob-types", "cob-forecast", "cobctl", "cobd", "cobgen"]),
-    ("cobd", "cobd/", &["cob-types", "cob-kinds", "cob-engine", "cob-depot", "cob-files"]),
+    ("cobd", "cobd/", &["cob-types", "cob-journal", "cob-kinds", "cob-engine", "cob-depot", "cob-files"]),
     ("cob-explorer", "tests/explorer/", &["cob-types", "cob-engine"]),
     (
         "cob-tests",

@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
 use crate::journal::index::{Index, IndexError};
-use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What};
+use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What, remedy};
 use crate::kinds::{Kinds, missing_store};
 use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links};
 use crate::permissions::{self, Exposed};
@@ -60,7 +60,7 @@ pub enum StartError {
     #[error("the key of this host: {0}")]
     Identity(#[from] cob_trust::KeyFileError),
     /// The journal.
-    #[error(transparent)]
+    #[error("{_0}{}", remedy(_0))]
     Journal(#[from] JournalError),
     /// The file store.
     #[error("{0}")]

@@ -63,8 +63,16 @@ pub struct FileJournal {
     /// The bytes after the last commit. They are cut off only before the first write: the caller of `open` may find
     /// that they can't be a torn end.
     torn: Option<TornTail>,
-    stopped: Option<String>,
+    stopped: Option<Stopped>,
     _lock: FolderLock,
+}
+
+/// Why a journal accepts no records.
+#[derive(Debug)]
+struct Stopped {
+    because: String,
+    /// Whether the system refused bytes, and never reported that bytes it had taken did not reach the disk.
+    refused: bool,
 }
 
 /// An open journal, and its content.
@@ -189,15 +197,40 @@ impl FileJournal {
 
     fn usable(&self) -> Result<(), JournalError> {
         match &self.stopped {
-            Some(because) => Err(JournalError::Stopped { because: because.clone() }),
+            Some(Stopped { because, .. }) => Err(JournalError::Stopped { because: because.clone() }),
             None => Ok(()),
         }
     }
 
     /// Stops the journal: the content of the disk is no longer known.
     fn stop(&mut self, error: JournalError) -> JournalError {
-        self.stopped = Some(error.to_string());
+        self.stopped = Some(Stopped { because: error.to_string(), refused: false });
         error
+    }
+
+    /// Continues after a failed commit, without the records of that commit. Bytes that the system refused are cut off.
+    /// After a failed `fdatasync` the content of the segment is not known: then a new segment starts, with the output
+    /// of `snapshot`, which must have the effects of all committed records and of no other record.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] if the disk still fails; the journal then accepts no records as before.
+    pub fn resume(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<(), JournalError> {
+        let Some(Stopped { refused, .. }) = self.stopped else { return Ok(()) };
+        self.file
+            .set_len(self.committed)
+            .and_then(|()| self.file.seek(SeekFrom::Start(self.committed)))
+            .and_then(|_| self.file.sync_all())
+            .map_err(JournalError::io(self.path(), "cutting off the failed commit"))?;
+        // Without the records of the failed commit, the next record takes the first of their numbers.
+        self.next -= u64::from(std::mem::take(&mut self.group));
+        self.held.clear();
+        self.written = 0;
+        if !refused {
+            // The number is free: no record has it, in no segment.
+            self.begin_segment(snapshot)?;
+        }
+        self.stopped = None;
+        Ok(())
     }
 
     /// Cuts off an unfinished commit.
@@ -217,11 +250,50 @@ impl FileJournal {
     fn write_held(&mut self, doing: &'static str) -> Result<(), JournalError> {
         if let Err(source) = self.file.write_all(&self.held) {
             let error = JournalError::io(self.path(), doing)(source);
-            return Err(self.stop(error));
+            self.stopped = Some(Stopped { because: error.to_string(), refused: true });
+            return Err(error);
         }
         self.written += self.held.len() as u64;
         self.held.clear();
         Ok(())
+    }
+
+    /// Starts a new segment with the output of `snapshot`.
+    fn begin_segment(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
+        // The new segment would have the name of an empty current segment: skip a number.
+        let seq = if self.next == self.segment { self.next + 1 } else { self.next };
+        let path = self.folder.join(name(seq));
+        let mut length = 0;
+        let begun = durable::write_file_with(&self.folder, &name(seq), 0o600, Sync::Now, |file| {
+            length = record::write(file, seq, What::Snapshot, snapshot)?;
+            Ok(())
+        });
+        if let Err(source) = begun {
+            let error = match source.downcast::<TooLong>() {
+                Ok(TooLong(len)) => JournalError::TooLong { len },
+                Err(source) => JournalError::io(&path, "beginning a new segment")(source),
+            };
+            // If the new segment exists, the next daemon would start with it: so no record may follow in the old
+            // segment.
+            return Err(if path.exists() { self.stop(error) } else { error });
+        }
+        let opened = OpenOptions::new().read(true).append(true).open(&path);
+        self.file = match opened {
+            Ok(file) => file,
+            Err(source) => {
+                let error = JournalError::io(&path, "opening the new segment")(source);
+                return Err(self.stop(error));
+            }
+        };
+        self.segment = seq;
+        self.next = seq + 1;
+        self.committed = length;
+        if let Err(error) = note_newest(&self.folder, seq) {
+            // The older name is still valid: the journal had at least that segment.
+            warn!(%error, "the name of the newest journal segment could not be noted");
+        }
+        self.prune();
+        Ok(seq)
     }
 
     /// Deletes old segments beyond `keep`. A failure costs space, but no data.
@@ -282,40 +354,7 @@ impl Journal for FileJournal {
     fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
         self.cut_off()?;
         self.commit()?;
-        // The new segment would have the name of an empty current segment: skip a number.
-        let seq = if self.next == self.segment { self.next + 1 } else { self.next };
-        let path = self.folder.join(name(seq));
-        let mut length = 0;
-        let begun = durable::write_file_with(&self.folder, &name(seq), 0o600, Sync::Now, |file| {
-            length = record::write(file, seq, What::Snapshot, snapshot)?;
-            Ok(())
-        });
-        if let Err(source) = begun {
-            let error = match source.downcast::<TooLong>() {
-                Ok(TooLong(len)) => JournalError::TooLong { len },
-                Err(source) => JournalError::io(&path, "beginning a new segment")(source),
-            };
-            // If the new segment exists, the next daemon would start with it: so no record may follow in the old
-            // segment.
-            return Err(if path.exists() { self.stop(error) } else { error });
-        }
-        let opened = OpenOptions::new().read(true).append(true).open(&path);
-        self.file = match opened {
-            Ok(file) => file,
-            Err(source) => {
-                let error = JournalError::io(&path, "opening the new segment")(source);
-                return Err(self.stop(error));
-            }
-        };
-        self.segment = seq;
-        self.next = seq + 1;
-        self.committed = length;
-        if let Err(error) = note_newest(&self.folder, seq) {
-            // The older name is still valid: the journal had at least that segment.
-            warn!(%error, "the name of the newest journal segment could not be noted");
-        }
-        self.prune();
-        Ok(seq)
+        self.begin_segment(snapshot)
     }
 
     fn last_seq(&self) -> u64 {

@@ -13,7 +13,7 @@ use super::{Journal, WriteSnapshot};
 
 /// The data that survives the process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct MemoryDisk(Arc<Mutex<Disk>>);
+pub struct MemoryDisk(Arc<Mutex<Disk>>);
 
 #[derive(Debug, Default)]
 struct Disk {
@@ -24,7 +24,7 @@ struct Disk {
 
 impl MemoryDisk {
     /// From now on commits fail, or succeed again.
-    pub(crate) fn set_full(&self, full: bool) {
+    pub fn set_full(&self, full: bool) {
         self.get().full = full;
     }
 
@@ -36,7 +36,7 @@ impl MemoryDisk {
 
 /// A journal on a [`MemoryDisk`]. Dropping it without a commit is a crash.
 #[derive(Debug)]
-pub(crate) struct MemoryJournal {
+pub struct MemoryJournal {
     disk: MemoryDisk,
     next: u64,
     uncommitted: Vec<u8>,
@@ -49,7 +49,7 @@ impl MemoryJournal {
     ///
     /// # Errors
     /// [`JournalError::Damaged`], which would be a fault of this module: a memory disk has no torn writes.
-    pub(crate) fn open(disk: MemoryDisk) -> Result<(Self, Vec<Entry>), JournalError> {
+    pub fn open(disk: MemoryDisk) -> Result<(Self, Vec<Entry>), JournalError> {
         let (first, bytes) = {
             let mut disk = disk.get();
             if disk.segments.is_empty() {
@@ -122,7 +122,8 @@ impl Journal for MemoryJournal {
 }
 
 impl MemoryJournal {
-    pub(crate) fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
+    /// The committed records from `seq` on, oldest first, including snapshots.
+    pub fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_> {
         let segments = self.disk.get().segments.clone();
         let entries = segments.into_iter().flat_map(|(first, bytes)| match read(first, bytes) {
             Ok(entries) => entries.into_iter().map(Ok).collect(),

@@ -75,7 +75,7 @@ impl Iterator for Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{FileJournal, Journal as _, Keep};
+    use crate::{FileJournal, Journal as _, Keep};
 
     #[test]
     fn a_reader_of_past_records_sees_what_the_journal_sees() {

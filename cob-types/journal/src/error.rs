@@ -1,4 +1,4 @@
-//! Errors of the journal, with remedies.
+//! Errors of the journal: the place, the fault, and the part of the remedy that all owners of a journal share.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,8 +10,7 @@ use super::record::MAX_PAYLOAD;
 pub enum JournalError {
     /// Another process holds the folder.
     #[error(
-        "{} is in use by another daemon{}: stop that daemon, or give this daemon its own `state_dir`",
-        .folder.display(), .holder.as_deref().unwrap_or("")
+        "{} is in use by another daemon{}: stop that daemon", .folder.display(), .holder.as_deref().unwrap_or("")
     )]
     InUse {
         /// The folder.
@@ -21,10 +20,8 @@ pub enum JournalError {
     },
     /// A record that was durable is damaged or missing.
     #[error(
-        "{}: damaged at byte {offset}: {what}. It is not the end of the file, so records that other hosts rely \
-         on are lost, and a start without the records could break a grant to another host. Way out: check the disk; \
-         restore this file from a copy; without a copy, move the state folder away and start again: the host then \
-         returns as a new host, checks every change object, and `cobctl fence` releases its former grants",
+        "{}: damaged at byte {offset}: {what}. It is not the end of the file, so durable records are lost. Way out: \
+         check the disk; restore this file from a copy",
         .file.display()
     )]
     Damaged {
@@ -35,14 +32,8 @@ pub enum JournalError {
         /// The damage.
         what: String,
     },
-    /// The journal is empty or lacks its newest segment, in a state folder that was in use.
-    #[error(
-        "{}: {what}, but {because}: this host was in use, and without its records it could break a grant to another \
-         host. Way out: restore this file from a copy; without a copy, move the whole state folder away and start \
-         again: the host then returns as a new host, checks every change object, and `cobctl fence` releases its \
-         former grants",
-        .file.display()
-    )]
+    /// The journal is empty or lacks its newest segment, although it was in use.
+    #[error("{}: {what}, but {because}: durable records are lost. Way out: restore this file from a copy", .file.display())]
     Lost {
         /// The segment.
         file: PathBuf,
@@ -111,7 +102,7 @@ fn hint(error: &io::Error) -> &'static str {
     } else if kind == io::ErrorKind::ReadOnlyFilesystem {
         ": mount it writable, then start the daemon again"
     } else if kind == io::ErrorKind::PermissionDenied {
-        ": the daemon needs the state folder for itself"
+        ": the daemon needs its folder for itself"
     } else {
         ""
     }
