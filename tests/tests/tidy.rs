@@ -97,7 +97,7 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 18] = [
+const ARROWS: [(&str, &str, &[&str]); 19] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-journal", "cob-types/journal/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
@@ -107,6 +107,7 @@ const ARROWS: [(&str, &str, &[&str]); 18] = [
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
     ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks"]),
     ("cob-permissions", "cobgen/hub/permissions/", &[]),
+    ("cob-hub-store", "cobgen/hub/store/", &["cob-journal"]),
     ("cob-planner", "cobgen/planner/", &[]),
     ("cob-solver", "cobgen/solver/", &[]),
     ("cob-forecast", "cobgen/forecast/", &["cob-types", "cob-engine", "cob-depot"]),

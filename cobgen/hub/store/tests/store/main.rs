@@ -1,0 +1,7 @@
+//! One suite for all stores, and what is special to each.
+
+mod embedded;
+mod kills;
+mod linear;
+mod suite;
+mod watches;
