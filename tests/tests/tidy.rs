@@ -97,15 +97,16 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 20] = [
+const ARROWS: [(&str, &str, &[&str]); 21] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-journal", "cob-types/journal/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
     ("cob-files", "cobd/files/", &["cob-types", "cob-depot"]),
+    ("cob-processes", "cobd/processes/", &[]),
     ("cob-depot", "cobgen/depot/", &["cob-types"]),
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
-    ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks"]),
+    ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks", "cob-processes"]),
     ("cob-permissions", "cobgen/hub/permissions/", &[]),
     ("cob-hub-store", "cobgen/hub/store/", &["cob-journal"]),
     ("cob-planner", "cobgen/planner/", &[]),
@@ -118,7 +119,11 @@ const ARROWS: [(&str, &str, &[&str]); 20] = [
     ),
     ("cobctl", "cobd/ctl/", &["cob-types", "cob-kinds", "cob-depot", "cob-forecast"]),
     ("cobctl-program", "cobd/ctl/program/", &["cob-types", "cob-forecast", "cobctl", "cobd", "cobgen"]),
-    ("cobd", "cobd/", &["cob-types", "cob-journal", "cob-kinds", "cob-engine", "cob-depot", "cob-files"]),
+    (
+        "cobd",
+        "cobd/",
+        &["cob-types", "cob-journal", "cob-kinds", "cob-engine", "cob-depot", "cob-files", "cob-processes"],
+    ),
     ("cob-cedar", "tests/cedar/", &["cob-permissions"]),
     ("cob-explorer", "tests/explorer/", &["cob-types", "cob-engine"]),
     (

@@ -39,14 +39,6 @@ pub(super) const IMPORTS: &str = "imports.json";
 pub(super) const EXPORTS: &str = "exports.json";
 /// `COB_RESULT_OUT`.
 pub(super) const SAVED: &str = "saved";
-/// The variable that names the job folder; it identifies remaining processes of an action.
-pub(crate) const JOB_VARIABLE: &str = "COB_JOB";
-
-/// An environment variable that an action and all its descendants have, and no other process.
-pub(super) fn mark(folder: &Path) -> String {
-    format!("{JOB_VARIABLE}={}", folder.display())
-}
-
 /// The longest text that an action may leave in `COB_RESULT_OUT`.
 const MAX_SAVED: usize = 64 << 10;
 /// The longest spec or result that is read: imports and content are separate files.

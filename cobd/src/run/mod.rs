@@ -30,7 +30,6 @@ mod environment;
 mod exchange;
 mod handover;
 mod job;
-pub(crate) mod leftovers;
 mod output;
 pub mod payload;
 mod process;
@@ -43,10 +42,11 @@ pub(crate) mod supervise;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(crate) use cob_processes::JOB_VARIABLE;
 pub use environment::base_environment;
 pub(crate) use exchange::{Stream, exchange};
 pub use job::{Exit, JobId, JobResult, Spec};
-pub(crate) use job::{JOB_VARIABLE, OUTPUT, STDOUT, open_regular, present, read_capped};
+pub(crate) use job::{OUTPUT, STDOUT, open_regular, present, read_capped};
 pub(crate) use output::{LAST_LINES, OutputFile, Shape, half_character, left_out, tail, whole_line};
 pub use output::{escape, last_lines};
 pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};

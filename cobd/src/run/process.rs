@@ -17,8 +17,8 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 use tracing::warn;
 
+use super::handover;
 use super::program::{Program, RUN_ACTIONS};
-use super::{handover, leftovers};
 
 /// The most jobs of a process at a time, because they are lost if it is killed.
 const JOBS: u64 = 100;
@@ -133,7 +133,7 @@ impl Process {
     /// Continues the process if it was stopped: otherwise its actions would never end.
     pub(super) fn let_go_on(&self) {
         let pid = self.pid.unwrap_or_default();
-        if leftovers::is_stopped(pid.cast_signed()) {
+        if cob_processes::is_stopped(pid.cast_signed()) {
             warn!(pid, "the process for actions and checks was stopped (SIGSTOP); it is continued");
             self.signal(Signal::CONT);
         }

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, fstat};
 
 use super::alarm::{Alarm, Alarms};
 use super::handover::{self, Given};
-use super::job::{self, Exit, FORMAT, JOB_VARIABLE, ResultFile, SpecFile, Written};
+use super::job::{self, Exit, FORMAT, ResultFile, SpecFile, Written};
 use super::output::OutputFile;
 use super::redact::Redactor;
 use super::secrets::{self, Opened};
@@ -181,7 +181,7 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
     };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.folder).env_clear().envs(&environment);
-    command.env(JOB_VARIABLE, folder);
+    command.env(super::JOB_VARIABLE, folder);
     if !spec.attached {
         pass_files(&mut command, place);
     }
@@ -199,7 +199,7 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
     let limit = begun + Duration::from_millis(spec.timeout_ms);
     let grace = Duration::from_millis(spec.grace_ms);
     // Other actions are in the same session.
-    let mark = job::mark(folder);
+    let mark = cob_processes::mark(folder);
     let watch = Watch {
         asked: &|| job::present(&cancel) || spec.attached && place.job.daemon_has_gone(),
         alarm: alarm.as_ref().map(Alarm::wakes),

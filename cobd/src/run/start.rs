@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cob_processes::Trail;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::job::{self, Exit, FORMAT, JobId, JobResult, Spec, SpecFile};
-use super::leftovers::Trail;
 use super::output;
 use super::process::{Process, Processes};
 use super::program::Program;
@@ -436,7 +436,7 @@ fn signed(folder: &Path) -> io::Result<Option<String>> {
 fn trail(folder: &Path, spec: Option<&SpecFile>, signed: Option<&str>) -> Trail {
     let place = spec.and_then(|spec| spec.secrets.as_deref()).unwrap_or(folder);
     let attached = spec.is_some_and(|spec| spec.attached);
-    Trail::new(signed, job::mark(folder))
+    Trail::new(signed, cob_processes::mark(folder))
         .in_any_session(attached)
         .with_outputs([job::OUTPUT, job::STDOUT].map(|name| place.join(name)))
 }

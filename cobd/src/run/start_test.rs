@@ -524,7 +524,7 @@ async fn a_stopped_runner_is_continued() {
     let from = started.heard.as_ref().expect("ours").from.clone();
     from.let_go_on();
     kill_process(Pid::from_raw(pid.cast_signed()).expect("a process id"), Signal::STOP).expect("stopped");
-    wait_for("it is stopped", || crate::run::leftovers::is_stopped(pid.cast_signed()));
+    wait_for("it is stopped", || cob_processes::is_stopped(pid.cast_signed()));
     from.let_go_on();
     fs::write(bench.path("go"), "").expect("written");
     assert_eq!(started.ended().await.exit, Exit::Exited(4));

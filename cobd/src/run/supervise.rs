@@ -12,11 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cob_processes::Relatives;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::job::Exit;
-use super::leftovers::Relatives;
 use super::output::OutputFile;
 
 /// The pause between the first two checks of output and cancellation: most actions are short.

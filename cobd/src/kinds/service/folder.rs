@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cob_processes::Trail;
 use cob_types::Command;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -15,7 +16,6 @@ use zeroize::Zeroizing;
 use super::commands::RunAs;
 use crate::durable::{self, Sync};
 use crate::run::endings;
-use crate::run::leftovers::Trail;
 use crate::run::{Exit, Opener, OutputFile, present, read_capped};
 
 /// The lock (flock) that the supervisor (`keeper`) holds, with its process id.

@@ -14,6 +14,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
 
+/// The variable in the environment of all processes of a job: its value is the job's folder.
+pub const JOB_VARIABLE: &str = "COB_JOB";
+
+/// The mark of a job's processes: the variable with its value.
+pub fn mark(folder: &Path) -> String {
+    format!("{JOB_VARIABLE}={}", folder.display())
+}
+
 /// How often, a millisecond apart, a process without an environment is checked while it is being executed.
 const LOOKS_AT_EXECUTED: usize = 1000;
 /// After this many checks without the variable it counts as foreign.
@@ -66,7 +74,7 @@ fn all_processes() -> io::Result<impl Iterator<Item = i32>> {
 /// process leads it, or the processes of the session with the child's mark in their environment. The group's number
 /// can't be reused while this process lives and has not reaped the child.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Relatives<'a> {
+pub struct Relatives<'a> {
     leader: Pid,
     session: Option<i32>,
     mark: Option<&'a str>,
@@ -75,7 +83,7 @@ pub(crate) struct Relatives<'a> {
 
 impl<'a> Relatives<'a> {
     /// The processes of a child that leads a process group. With a mark: only processes of the session with it.
-    pub(crate) fn of(leader: Pid, mark: Option<&'a str>) -> Self {
+    pub fn of(leader: Pid, mark: Option<&'a str>) -> Self {
         let own = getpid().as_raw_nonzero().get();
         // 0 if the session leader is outside this process namespace (`docker exec`); `getsid` of `rustix` rejects 0.
         let session = Stat::read(own).map(|stat| stat.session).filter(|session| mark.is_some() || *session == own);
@@ -83,12 +91,12 @@ impl<'a> Relatives<'a> {
     }
 
     /// Includes processes of other sessions that have the mark.
-    pub(crate) fn in_any_session(self, any_session: bool) -> Self {
+    pub fn in_any_session(self, any_session: bool) -> Self {
         Self { any_session: any_session && self.mark.is_some(), ..self }
     }
 
     /// Asks all processes to end, waits, and kills the remaining processes.
-    pub(crate) fn end(self, grace: Duration) {
+    pub fn end(self, grace: Duration) {
         self.signal(Signal::TERM);
         // A stopped process can't end.
         self.signal(Signal::CONT);
@@ -149,7 +157,7 @@ fn wait_until(limit: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
 
 /// The known facts about the processes of a runner or supervisor that may have been killed.
 #[derive(Debug)]
-pub(crate) struct Trail {
+pub struct Trail {
     /// Its process id: it leads its own session. `None`: unknown.
     session: Option<i32>,
     /// The process group that it has started.
@@ -164,8 +172,9 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// The mark of a job, and the content of its lock, written by its runner ([`super::runner::sign`]).
-    pub(crate) fn new(signed: Option<&str>, mark: String) -> Self {
+    /// The mark of a job, and the content of its lock, written by its runner: the process ids of the
+    /// session leader and of the process group.
+    pub fn new(signed: Option<&str>, mark: String) -> Self {
         let mut numbers = signed.unwrap_or_default().split_whitespace().map(|word| word.parse().ok());
         Self {
             session: numbers.next().flatten(),
@@ -177,32 +186,32 @@ impl Trail {
     }
 
     /// Includes processes of other sessions that have the mark.
-    pub(crate) fn in_any_session(self, any_session: bool) -> Self {
+    pub fn in_any_session(self, any_session: bool) -> Self {
         Self { any_session, ..self }
     }
 
     /// Adds the files that its processes print into.
-    pub(crate) fn with_outputs(self, outputs: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn with_outputs(self, outputs: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { outputs: outputs.into_iter().collect(), ..self }
     }
 
     /// Adds a group that is known from another source.
-    pub(crate) fn with_group(self, group: Option<i32>) -> Self {
+    pub fn with_group(self, group: Option<i32>) -> Self {
         Self { group: self.group.or(group), ..self }
     }
 
     /// Whether its session is known.
-    pub(crate) fn has_session(&self) -> bool {
+    pub fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
     /// Whether any process is left.
-    pub(crate) fn leads_anywhere(&self) -> bool {
+    pub fn leads_anywhere(&self) -> bool {
         !self.leftovers().is_empty()
     }
 
     /// Ends the leftovers: asks, waits, kills. Returns how many processes it found.
-    pub(crate) fn end(&self, grace: Duration) -> usize {
+    pub fn end(&self, grace: Duration) -> usize {
         let found = self.leftovers();
         let count = found.len();
         signal(&found, Signal::TERM);
@@ -215,7 +224,7 @@ impl Trail {
 
     /// Kills all leftovers, and processes forked in the meantime, without a time limit (see [`Relatives::end`]). Returns
     /// their number.
-    pub(crate) fn kill(&self) -> usize {
+    pub fn kill(&self) -> usize {
         let mut count = 0;
         wait_until(None, || {
             let found = self.leftovers();
@@ -257,8 +266,13 @@ impl Trail {
 }
 
 /// Whether a process was stopped (`SIGSTOP`), but not by a tracer (ptrace).
-pub(super) fn is_stopped(pid: i32) -> bool {
+pub fn is_stopped(pid: i32) -> bool {
     Stat::read(pid).is_some_and(|stat| stat.state == 'T')
+}
+
+/// Whether a living process has this mark in its environment.
+pub fn is_marked(pid: Pid, mark: &str) -> bool {
+    has_in_environment(pid.as_raw_nonzero().get(), mark)
 }
 
 /// Whether the process was started with this `NAME=VALUE`. While it is being executed it has no environment, and a read
@@ -296,12 +310,16 @@ mod tests {
     use std::os::unix::process::CommandExt as _;
     use std::process::{Child, Command};
 
-    use super::super::testing::wait_for;
     use super::*;
 
     /// A process that leads its own group.
     fn begin(mark: &str) -> Child {
         Command::new("/bin/sleep").arg("600").env("COB_KIN", mark).process_group(0).spawn().expect("begun")
+    }
+
+    /// Waits for a condition, with a limit.
+    fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+        assert!(wait_until(Some(Instant::now() + Duration::from_secs(120)), condition), "waited in vain: {what}");
     }
 
     fn pid(child: &Child) -> Pid {
@@ -336,7 +354,7 @@ mod tests {
             return;
         }
         let mut test = Command::new(std::env::current_exe().expect("this program"));
-        test.args(["--exact", "run::leftovers::tests::a_process_that_left_its_group_is_found_by_its_mark"]);
+        test.args(["--exact", "tests::a_process_that_left_its_group_is_found_by_its_mark"]);
         let output = within(&mut test).expect("begun");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
