@@ -35,10 +35,13 @@
 //! ```text
 //! lib ── queue (events) ── schedule (order, obstacles) ── rules, limits ── job
 //!           └── state (load, checks)
+//!     process: the handshake with a job's process (Linux)
 //! ```
 
 mod job;
 mod limits;
+#[cfg(target_os = "linux")]
+pub mod process;
 mod queue;
 mod rules;
 mod schedule;
