@@ -83,12 +83,15 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     fn start_jobs(&mut self) -> Vec<JobId> {
         let mut pass = self.pass();
         let mut started = Vec::new();
+        if pass.usage.running >= self.limits.running {
+            return started;
+        }
         for id in self.order() {
             if pass.usage.running >= self.limits.running {
                 break;
             }
             let Some(job) = self.jobs.get(&id) else { continue };
-            let obstacles = self.obstacles(job, &pass);
+            let obstacles = self.first_obstacles(job, &pass);
             if obstacles.is_empty() && self.start(id) {
                 pass.usage.add(&self.jobs[&id], &self.rules);
                 started.push(id);
@@ -110,11 +113,13 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         let Some(job) = self.jobs.get(&id).filter(|job| job.status.is_pending()) else { return Vec::new() };
         let mut pass = self.pass();
         for earlier in self.order().into_iter().take_while(|other| *other != id) {
-            if self.jobs.get(&earlier).is_some_and(|job| only_locks(&self.obstacles(job, &pass))) {
+            if self.jobs.get(&earlier).is_some_and(|job| only_locks(&self.first_obstacles(job, &pass))) {
                 self.reserve(earlier, &mut pass);
             }
         }
-        self.obstacles(job, &pass)
+        let mut obstacles = self.other_obstacles(job, &pass);
+        obstacles.extend(self.lock_obstacles(job, &pass));
+        obstacles
     }
 
     fn pass(&self) -> Pass<L> {
@@ -170,7 +175,13 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         }
     }
 
-    fn obstacles(&self, job: &Job<P, L>, pass: &Pass<L>) -> Vec<Obstacle<L>> {
+    /// The obstacles that decide about the status: locks only if there is no other obstacle.
+    fn first_obstacles(&self, job: &Job<P, L>, pass: &Pass<L>) -> Vec<Obstacle<L>> {
+        let others = self.other_obstacles(job, pass);
+        if others.is_empty() { self.lock_obstacles(job, pass).collect() } else { others }
+    }
+
+    fn other_obstacles(&self, job: &Job<P, L>, pass: &Pass<L>) -> Vec<Obstacle<L>> {
         let open = job.dependencies.keys().filter(|id| self.open.contains(id));
         let mut obstacles: Vec<_> = open.map(|id| Obstacle::Dependency(*id)).collect();
         let first = job.spec.cluster.as_ref().and_then(|cluster| pass.clusters.get(cluster).copied());
@@ -191,15 +202,17 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         }
         let full = Bucket::of(job).into_iter().filter(|bucket| taken(&pass.usage.buckets, bucket) >= bucket.limit);
         obstacles.extend(full.map(|bucket| Obstacle::Limit(Limit::Bucket(bucket))));
-        for (lock, mode) in &job.spec.locks {
+        obstacles
+    }
+
+    fn lock_obstacles(&self, job: &Job<P, L>, pass: &Pass<L>) -> impl Iterator<Item = Obstacle<L>> {
+        job.spec.locks.iter().filter_map(|(lock, mode)| {
             let owners = |table: &Table<L, JobId>| table.conflicting(&job.id, lock, *mode).copied().collect();
             let (holders, reservations): (BTreeSet<_>, BTreeSet<_>) =
                 (owners(self.locks.table()), owners(&pass.reserved));
-            if !holders.is_empty() || !reservations.is_empty() {
-                obstacles.push(Obstacle::Lock { lock: lock.clone(), mode: *mode, holders, reservations });
-            }
-        }
-        obstacles
+            let is_free = holders.is_empty() && reservations.is_empty();
+            (!is_free).then(|| Obstacle::Lock { lock: lock.clone(), mode: *mode, holders, reservations })
+        })
     }
 
     /// Takes the locks of a job and gives it a process. Says whether it could.
@@ -217,6 +230,9 @@ impl<P: Clone, L: Lock> Queue<P, L> {
 
     /// Counts for each waiting job the later jobs with conflicting locks that have started now.
     fn count_overtaken(&mut self, started: &[JobId]) {
+        if started.is_empty() {
+            return;
+        }
         let mut waiting = Table::new();
         for job in self.open.iter().filter_map(|id| self.jobs.get(id)).filter(|job| job.status == Status::Waiting) {
             for (lock, mode) in &job.spec.locks {
