@@ -28,7 +28,7 @@ fn some_names() -> impl Strategy<Value = Names> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Cluster), Just(Kind::Template), select(&Kind::ALL[..])]
+    prop_oneof![5 => Just(Kind::Cluster), 2 => Just(Kind::Template), 2 => select(&Kind::ALL[..])]
 }
 
 fn pattern() -> impl Strategy<Value = Pattern> {
@@ -59,7 +59,7 @@ fn insert(tenant: &mut Tenant, to: &Grantee, grant: Grant) {
 fn tenant() -> impl Strategy<Value = Tenant> {
     let user = (prop::bool::weighted(0.2), btree_set(names(&GROUPS), 0..2));
     let users = vec(prop::option::weighted(0.9, user), USERS.len());
-    (users, vec((grantee(), grant()), 0..10)).prop_map(|(users, grants)| {
+    (users, vec((grantee(), grant()), 0..20)).prop_map(|(users, grants)| {
         let groups = GROUPS.iter().map(|group| (name(group), Group::default())).collect();
         let mut tenant = Tenant { groups, ..Tenant::default() };
         for (user, data) in USERS.iter().zip(users) {

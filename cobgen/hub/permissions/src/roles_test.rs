@@ -235,6 +235,19 @@ fn a_grant_ends_with_the_rights_of_its_giver() {
 }
 
 #[test]
+fn a_user_without_the_right_to_grant_passes_nothing_on() {
+    let mut directory = directory();
+    let tenant = directory.tenants.get_mut(&name("a")).unwrap();
+    for (id, to, from) in [(1, "carl", "bob"), (2, "dora", "carl")] {
+        let given_by = Giver::Member(name(from));
+        let grant = Grant { actions: read_execute(), on: on(Kind::Cluster, &["shop"]), given_by };
+        tenant.users.get_mut(&name(to)).unwrap().grants.insert(GrantId(id), grant);
+    }
+    assert_eq!(rights(&directory, &member("a", "carl"), &shop()), read_execute());
+    assert_eq!(rights(&directory, &member("a", "dora"), &shop()), Actions::NONE);
+}
+
+#[test]
 fn a_circle_of_grants_gives_nothing() {
     let mut directory = directory();
     let tenant = directory.tenants.get_mut(&name("a")).unwrap();
@@ -347,4 +360,24 @@ fn a_quota_counts_for_the_tenant_and_for_each_user() {
     assert_eq!(fits("bob", 6).unwrap_err().0.len(), 2);
     let unknown = directory.fits(&name("x"), &name("bob"), &machines(0), &machines(0), &machines(1));
     assert!(unknown.is_err());
+}
+
+/// `cargo test --release -p cob-permissions -- --ignored --nocapture`
+#[test]
+#[ignore = "measures"]
+fn the_time_of_a_list_request() {
+    let mut directory = directory();
+    let cluster = |at: usize| entity("a", Kind::Cluster, &format!("c{at}")).owned_by(&name("bob"));
+    let clusters: Vec<_> = (0..10_000).map(cluster).collect();
+    for grants in [0, 10, 1000] {
+        for at in directory.tenants[&name("a")].users[&name("carl")].grants.len()..grants {
+            let change = give("a", to_user("carl"), READ, on(Kind::Cluster, &[&format!("c{at}")]));
+            directory.change(&member("a", "bob"), &change, &clusters[at..=at]).unwrap();
+        }
+        for user in ["ada", "bob", "carl"] {
+            let start = std::time::Instant::now();
+            let seen = visible(&directory, &member("a", user), &clusters).count();
+            println!("{user}: {seen} of 10,000 clusters with {grants} grants: {:?}", start.elapsed());
+        }
+    }
 }
