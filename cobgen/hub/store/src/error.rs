@@ -14,11 +14,11 @@ pub enum StoreError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The store no longer knows this revision.
-    #[error("revision {asked} is gone, the store knows revisions from {oldest} on: read again, and watch from there")]
+    #[error("revision {asked} is gone, and each before {oldest}: read again, and watch from there")]
     Compacted {
         /// The revision of the request.
         asked: Revision,
-        /// The oldest revision that can be watched.
+        /// No revision before this revision can be watched.
         oldest: Revision,
     },
     /// The store has not reached this revision.
@@ -103,6 +103,9 @@ pub enum Refusal {
     /// There are too many leases.
     #[error("there are {MAX_LEASES} leases already")]
     Leases,
+    /// The address of a member of etcd.
+    #[error("{0:?} is no address of etcd: give each as http://HOST:PORT, and at least one")]
+    Member(String),
     /// A watch has no first revision.
     #[error("a watch begins at revision 1 or later")]
     Zero,

@@ -8,7 +8,7 @@
 //!
 //! - [`Embedded`]: for a single hub. One process owns a folder; the journal in it (`cob-journal`) is the truth, a map
 //!   in memory answers. Concurrent writes share one `fdatasync`.
-//! - `Etcd`: for several hubs.
+//! - [`Etcd`]: for several hubs, through etcd's JSON gateway.
 //!
 //! Rules, for each store:
 //!
@@ -21,13 +21,15 @@
 //!
 //! ```text
 //! lib (Store, Watch) ── txn, entry, error, bounds           the terms
-//! embedded ── writer (group commit) ── state (pure) ── record (bytes in the journal)
+//! embedded ── writer (group commit) ── state, history (pure) ── record (bytes in the journal)
+//! etcd ── messages (JSON), http (members), watch (streams)
 //! ```
 
 pub mod bounds;
 mod embedded;
 mod entry;
 mod error;
+mod etcd;
 mod history;
 mod record;
 mod state;
@@ -40,6 +42,7 @@ use std::time::Duration;
 pub use embedded::{Embedded, EmbeddedWatch, Options};
 pub use entry::{Change, Entry, Event, Key, LeaseId, Prefix, Revision};
 pub use error::{OpenError, Refusal, StoreError};
+pub use etcd::{Etcd, EtcdWatch};
 pub use txn::{Compare, Op, Query, Range, Relation, Response, Test, Txn, TxnAnswer};
 
 /// A lease as granted.

@@ -1,6 +1,7 @@
 //! One suite for all stores, and what is special to each.
 
 mod embedded;
+mod etcd;
 mod kills;
 mod linear;
 mod suite;
