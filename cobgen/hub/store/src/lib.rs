@@ -33,6 +33,8 @@ mod etcd;
 mod history;
 mod record;
 mod state;
+#[cfg(test)]
+mod state_test;
 mod txn;
 mod writer;
 
