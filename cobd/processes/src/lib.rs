@@ -4,6 +4,8 @@
 //! session of its runner, *and* by the process group of its action, the variable in its environment that names the job,
 //! or the job's file that it prints into. It is signalled through a handle that was opened before these checks.
 
+mod folder;
+
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,6 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
+
+pub use folder::{end_all_in, living_in};
 
 /// The variable in the environment of all processes of a job: its value is the job's folder.
 pub const JOB_VARIABLE: &str = "COB_JOB";

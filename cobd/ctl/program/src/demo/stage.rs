@@ -1,16 +1,15 @@
 //! The cluster of the demo: its folder, its daemons, and their removal.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cob_processes::end_all_in;
 use cob_types::GenerationNumber;
 use cob_types::history::{HistoryEntry, HistoryEvent};
 use cob_types::past::{RecordedTransition, Running};
@@ -23,11 +22,11 @@ use cobctl::screen::{Paint, Screen};
 
 /// The first argument with which this program runs as the daemon.
 pub(crate) const DAEMON: &str = "__cobd";
-/// The environment variables of all processes that the daemons start; their values are paths in the folder.
-const MARKS: [&str; 3] = ["COB_JOB=", "COB_SERVICE=", "COB_COMMAND="];
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 /// How long daemons may take to start, and processes to end.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long processes have to end before they are killed.
+const GRACE: Duration = Duration::from_secs(3);
 
 pub(crate) struct Stage {
     folder: PathBuf,
@@ -286,15 +285,7 @@ impl Stage {
 
     /// Ends every process of the cluster, and deletes the folder.
     pub(crate) fn clear_all(&self) -> Result<(), Failure> {
-        for how in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-            let limit = Instant::now() + Duration::from_secs(3);
-            for pid in living_in(&self.folder) {
-                signal(pid, how);
-            }
-            while Instant::now() < limit && !living_in(&self.folder).is_empty() {
-                std::thread::sleep(LOOK);
-            }
-        }
+        end_all_in(&self.folder, GRACE);
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.map_err(|e| cant("delete", &self.folder, e)),
@@ -310,24 +301,6 @@ impl Drop for Stage {
             let _ = self.clear_all();
         }
     }
-}
-
-/// The processes of the cluster: daemons, runners and supervisors, with a path in this folder among their arguments,
-/// and their children, with this path in their environment. Other processes that use the folder do not count.
-fn living_in(folder: &Path) -> Vec<u32> {
-    let within = |word: &[u8]| Path::new(OsStr::from_bytes(word)).starts_with(folder);
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let read = |pid: u32, what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-    let ours = |pid: &u32| {
-        let command = read(*pid, "cmdline");
-        let mut words = command.split(|byte| *byte == 0).skip(1);
-        let does = words.next().unwrap_or_default();
-        let marked =
-            |variable: &[u8]| MARKS.iter().any(|mark| variable.strip_prefix(mark.as_bytes()).is_some_and(within));
-        (does.starts_with(b"__") && words.any(within)) || read(*pid, "environ").split(|byte| *byte == 0).any(marked)
-    };
-    pids.filter(|pid| *pid != std::process::id()).filter(ours).collect()
 }
 
 fn signal(pid: u32, signal: rustix::process::Signal) {
@@ -351,40 +324,4 @@ fn free_ports() -> io::Result<Ports> {
 
 fn cant(what: &str, path: &Path, error: io::Error) -> Failure {
     Failure::environment(anyhow::Error::new(error).context(format!("can't {what} {}", path.display())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processes_outside_the_cluster_are_not_counted_as_its_processes() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let folder = folder.path().canonicalize().expect("there");
-        let log = folder.join("n1.log");
-        fs::write(&log, "").expect("written");
-        let sleeps = |name: &str, words: &[&str]| {
-            let mut command = Command::new("/bin/sh");
-            // `exec` names the program freely; the script ignores its arguments and sleeps.
-            command.arg0(name).args(["-c", "while :; do sleep 0.1; done", "sh"]).args(words);
-            command
-        };
-        let beside = format!("{}2/n1.toml", folder.display());
-        let strangers = [
-            Command::new("tail").arg("-f").arg(&log).stdout(Stdio::null()).spawn(),
-            Command::new("sleep").arg("60").current_dir(&folder).spawn(),
-            sleeps("cobctl", &["__cobd", &beside]).spawn(),
-        ];
-        let mut strangers = strangers.map(|child| child.expect("begun"));
-        let mut own = Command::new("sleep").arg("60").env("COB_JOB", folder.join("n1/jobs/1")).spawn().expect("begun");
-        let limit = Instant::now() + PATIENCE;
-        while living_in(&folder) != [own.id()] {
-            assert!(Instant::now() < limit, "{:?} and not {} alone", living_in(&folder), own.id());
-            std::thread::sleep(LOOK);
-        }
-        for child in strangers.iter_mut().chain([&mut own]) {
-            child.kill().expect("killed");
-            child.wait().expect("reaped");
-        }
-    }
 }
