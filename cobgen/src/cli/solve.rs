@@ -12,7 +12,7 @@ use super::{Answer, CommandResult, Stop, Terminal};
 use crate::diagnostic::{Diagnostic, Diagnostics, render};
 use crate::make::layouts_of;
 use crate::model::did_you_mean_or_list;
-use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
+use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, Offer, View};
 
 /// The options of `cobgen solve`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,8 @@ pub struct SolveArgs {
     #[arg(long, value_name = "LAYOUT")]
     exclude: Vec<PathBuf>,
     /// Print {"clusters": [{"name", "solvable", "nodes": [{"name", "services", "hardwaretype", "imagetype"}],
-    /// "reason"?, "explanation"?: {"rules": [{"rule", "place"}], "minimal", "relaxations"}, "leaving"?}]};
+    /// "reason"?, "explanation"?: {"rules": [{"rule", "place"}], "minimal", "relaxations"}, "leaving"?, "provider"?:
+    /// {"name", "type"?, "settings", "hardwaretypes": {NAME: VALUES}, "imagetypes": {NAME: VALUES}}}]};
     /// "solvable" is null where it is undecided. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
     pub(super) json: bool,
@@ -162,13 +163,14 @@ struct ClusterJson<'a> {
     explanation: Option<&'a serde_json::Value>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     leaving: &'a [String],
+    provider: Option<&'a Offer>,
 }
 
 impl<'a> ClusterJson<'a> {
     fn of(cluster: &'a ClusterView) -> Self {
-        let ClusterView { name, solvable, nodes, reason, explanation, leaving, .. } = cluster;
+        let ClusterView { name, solvable, nodes, reason, explanation, leaving, provider, .. } = cluster;
         let (reason, explanation) = (reason.as_ref(), explanation.as_ref());
-        Self { name, solvable: *solvable, nodes, reason, explanation, leaving }
+        Self { name, solvable: *solvable, nodes, reason, explanation, leaving, provider: provider.as_ref() }
     }
 }
 

@@ -7,6 +7,7 @@ mod ask;
 mod barred;
 mod explain;
 mod layout;
+mod offer;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use crate::expand::hosts::Hosts;
 
 pub(crate) use layout::natural;
 pub use layout::{LayoutError, LayoutNode, Layouts, of_bytes, read, to_bytes};
+pub(crate) use offer::Offer;
 pub(crate) use view::{ClusterView, View};
 
 /// The file name under which the depot keeps the layouts of a generation's clusters, among the model files.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cob_planner::{Action, Origin, Service};
 
+use super::offer::Offer;
 use super::{Given, LayoutNode, Verdict};
 use crate::catalog::{Stage, Wanted};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -34,6 +35,8 @@ pub(crate) struct ClusterView {
     pub(crate) nodes: Vec<LayoutNode>,
     /// Earlier nodes that it has no longer.
     pub(crate) leaving: Vec<String>,
+    /// The provider of its machines, if the model names one.
+    pub(crate) provider: Option<Offer>,
     pub(crate) faults: Vec<Diagnostic>,
     pub(crate) reason: Option<String>,
     pub(crate) explanation: Option<serde_json::Value>,
@@ -106,7 +109,9 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
             let there: BTreeSet<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
             leaving.extend(before.iter().map(|n| &n.name).filter(|name| !there.contains(name.as_str())).cloned());
         }
-        let counted = requests.get(&name).is_some_and(|r| matches!(r, Ok(r) if matches!(r.nodes, Wanted::Count(_))));
+        let request = requests.get(&name).and_then(|request| request.as_ref().ok());
+        let counted = request.is_some_and(|request| matches!(request.nodes, Wanted::Count(_)));
+        let provider = request.and_then(|request| Offer::of(request, &nodes, sections));
         let origin = if counted { Origin::Provider } else { Origin::Inventory };
         let services = planned(&nodes, before);
         let (faults, explanation) = (answer.faults, answer.explanation);
@@ -116,6 +121,7 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
             wrong,
             nodes,
             leaving,
+            provider,
             faults,
             reason,
             explanation,
@@ -135,6 +141,7 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
             wrong: false,
             nodes,
             leaving: Vec::new(),
+            provider: None,
             faults: Vec::new(),
             reason: None,
             explanation: None,
