@@ -1,0 +1,51 @@
+//! What the hub and its clients say to each other: requests, answers and refusals, as JSON.
+//!
+//! New versions only add fields. A request with an unknown field is refused, so that a misspelt key is never ignored;
+//! answers may have fields that a client does not know.
+//!
+//! ```text
+//! lib ── cluster (clusters, operations) ── job ── machine ── entity (catalogue) ── name
+//! ```
+
+mod cluster;
+mod entity;
+mod job;
+mod machine;
+mod name;
+
+pub use cluster::{Cluster, ClusterRequest, ClusterState, Operation, Preview, PreviewNode, Task, Wanted};
+pub use entity::{Entity, EntityKind, EntityWritten, Fault};
+pub use job::{Job, JobId, JobState, Started};
+pub use machine::{Machine, MachineState};
+pub use name::{BadName, Name};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The first part of each path.
+pub const VERSION: &str = "v1";
+
+/// A refusal: the body of every answer with a status of 400 and more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
+#[error("{error}")]
+pub struct Refusal {
+    /// What was refused, and why.
+    pub error: String,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The faults of a refused model, with their places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+}
+
+/// The identity of a caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Whoami {
+    /// The name of the user.
+    pub user: String,
+    /// The tenant of the user; absent for a super administrator.
+    pub tenant: Option<Name>,
+    /// `super-administrator`, `administrator` or `user`.
+    pub standing: String,
+}
