@@ -105,6 +105,12 @@ const ARROWS: [(&str, &str, &[&str]); 21] = [
     ("cob-files", "cobd/files/", &["cob-types", "cob-depot"]),
     ("cob-processes", "cobd/processes/", &[]),
     ("cob-depot", "cobgen/depot/", &["cob-types"]),
+    (
+        "cobhub",
+        "cobgen/hub/",
+        &["cob-hub-api", "cob-hub-store", "cob-jobs", "cob-journal", "cob-permissions", "cob-processes"],
+    ),
+    ("cob-hub-api", "cobgen/hub/api/", &[]),
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
     ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks", "cob-processes"]),
     ("cob-permissions", "cobgen/hub/permissions/", &[]),
@@ -118,7 +124,11 @@ const ARROWS: [(&str, &str, &[&str]); 21] = [
         &["cob-types", "cob-kinds", "cob-engine", "cob-depot", "cob-forecast", "cob-planner", "cob-solver"],
     ),
     ("cobctl", "cobd/ctl/", &["cob-types", "cob-kinds", "cob-depot", "cob-forecast"]),
-    ("cobctl-program", "cobd/ctl/program/", &["cob-types", "cob-forecast", "cobctl", "cobd", "cobgen"]),
+    (
+        "cobctl-program",
+        "cobd/ctl/program/",
+        &["cob-types", "cob-forecast", "cob-processes", "cobctl", "cobd", "cobgen"],
+    ),
     (
         "cobd",
         "cobd/",

@@ -1,0 +1,239 @@
+//! The audit: every request that changes something, with the person and the decision, in a chain of hashes.
+//!
+//! The audit is a file of JSON lines. Each line holds the SHA-256 of the line before, so that a changed, removed or
+//! inserted line breaks the chain. The last hash can be kept elsewhere; [`verify`] needs only the file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The longest line that is read, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// What is to be noted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Note {
+    /// The tenant that the request is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The person.
+    pub user: String,
+    /// The request: method and path, or what the hub did by itself.
+    pub request: String,
+    /// The cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The job that executes the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+    /// The decision with its reason, or the result.
+    pub decision: String,
+}
+
+/// A line of the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The time, in milliseconds since 1970-01-01 UTC.
+    pub time_ms: u64,
+    /// The content.
+    #[serde(flatten)]
+    pub note: Note,
+    /// The hash of the line before, in hexadecimal; of the first line: empty.
+    pub before: String,
+}
+
+/// Why an audit is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The file can't be read or written.
+    #[error("the audit {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A line is no line of an audit.
+    #[error("line {line} of the audit is damaged: {what}")]
+    Damaged {
+        /// The number of the line, from 1.
+        line: u64,
+        /// The damage.
+        what: String,
+    },
+    /// A line does not continue the line before.
+    #[error("line {0} of the audit does not continue line {before}: a line was changed, removed or inserted", before = .0 - 1)]
+    Broken(u64),
+}
+
+/// The end of a chain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct End {
+    /// The number of lines.
+    pub lines: u64,
+    /// The hash of the last line, in hexadecimal.
+    pub hash: String,
+    /// The length of the whole lines, in bytes.
+    length: u64,
+}
+
+/// The audit of a hub.
+#[derive(Debug)]
+pub struct Audit {
+    path: PathBuf,
+    inner: Mutex<(File, End)>,
+}
+
+impl Audit {
+    /// Opens the audit and verifies it. A torn last line is removed: its request was not answered.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read, or the chain is broken.
+    pub fn open(path: &Path) -> Result<Self, AuditError> {
+        let failed = |source| AuditError::Io { path: path.to_owned(), source };
+        let file = OpenOptions::new().create(true).read(true).append(true).open(path).map_err(failed)?;
+        let end = verify(path)?;
+        if file.metadata().map_err(failed)?.len() > end.length {
+            file.set_len(end.length).map_err(failed)?;
+        }
+        file.sync_all().map_err(failed)?;
+        Ok(Self { path: path.to_owned(), inner: Mutex::new((file, end)) })
+    }
+
+    /// Appends a note; it is on the disk when the function returns.
+    ///
+    /// # Errors
+    ///
+    /// The disk refused; the note is not part of the audit.
+    pub fn append(&self, time_ms: u64, note: Note) -> Result<u64, AuditError> {
+        let failed = |source| AuditError::Io { path: self.path.clone(), source };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, end) = &mut *inner;
+        let line = Line { number: end.lines + 1, time_ms, note, before: end.hash.clone() };
+        let mut text = serde_json::to_vec(&line).map_err(|e| failed(e.into()))?;
+        let hash = hash(&text);
+        text.push(b'\n');
+        if let Err(error) = file.write_all(&text).and_then(|()| file.sync_data()) {
+            // A part of the line may be in the file; it must not become the beginning of the next line.
+            let _ = file.set_len(end.length);
+            return Err(failed(error));
+        }
+        *end = End { lines: line.number, hash, length: end.length + text.len() as u64 };
+        Ok(line.number)
+    }
+
+    /// The lines after a number that a filter lets through, at most `most`.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read.
+    pub fn lines(&self, after: u64, most: usize, wanted: impl Fn(&Line) -> bool) -> Result<Vec<Line>, AuditError> {
+        let mut found = Vec::new();
+        read(&self.path, |line, _| {
+            if line.number > after && found.len() < most && wanted(&line) {
+                found.push(line);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// Verifies the chain of a file.
+///
+/// # Errors
+///
+/// The file can't be read, or the chain is broken.
+pub fn verify(path: &Path) -> Result<End, AuditError> {
+    let mut end = End::default();
+    let length = read(path, |line, text| {
+        if line.number != end.lines + 1 || line.before != end.hash {
+            return Err(AuditError::Broken(end.lines + 1));
+        }
+        end = End { lines: line.number, hash: hash(text), length: 0 };
+        Ok(())
+    })?;
+    Ok(End { length, ..end })
+}
+
+/// Reads whole lines. Returns their length.
+fn read(path: &Path, mut each: impl FnMut(Line, &[u8]) -> Result<(), AuditError>) -> Result<u64, AuditError> {
+    let failed = |source| AuditError::Io { path: path.to_owned(), source };
+    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    let (mut length, mut number) = (0, 0);
+    loop {
+        let mut text = Vec::new();
+        (&mut reader).take(LONGEST).read_until(b'\n', &mut text).map_err(failed)?;
+        number += 1;
+        let Some(line) = text.strip_suffix(b"\n") else {
+            if text.len() as u64 == LONGEST {
+                return Err(AuditError::Damaged { line: number, what: "it is too long".to_owned() });
+            }
+            return Ok(length);
+        };
+        length += text.len() as u64;
+        let parsed = serde_json::from_slice(line)
+            .map_err(|error| AuditError::Damaged { line: number, what: error.to_string() })?;
+        each(parsed, line)?;
+    }
+}
+
+fn hash(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(user: &str) -> Note {
+        Note {
+            user: user.to_owned(),
+            request: "PUT /v1/x".to_owned(),
+            decision: "allowed".to_owned(),
+            ..Note::default()
+        }
+    }
+
+    #[test]
+    fn a_changed_removed_or_inserted_line_breaks_the_chain() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit");
+        let audit = Audit::open(&path).expect("opened");
+        for user in ["ann", "bob", "cy", "di"] {
+            audit.append(7, note(user)).expect("written");
+        }
+        assert_eq!(verify(&path).expect("valid").lines, 4);
+        let good = std::fs::read_to_string(&path).expect("read");
+        let lines: Vec<&str> = good.split_inclusive('\n').collect();
+        let changed = good.replace("bob", "eve");
+        let removed = [lines[0], lines[2], lines[3]].concat();
+        let inserted = [lines[0], lines[1], lines[1], lines[2], lines[3]].concat();
+        for bad in [changed, removed, inserted] {
+            std::fs::write(&path, bad).expect("written");
+            assert!(matches!(verify(&path), Err(AuditError::Broken(_))), "{:?}", verify(&path));
+            assert!(Audit::open(&path).is_err());
+        }
+    }
+
+    #[test]
+    fn a_torn_line_is_removed_and_the_chain_continues() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit");
+        Audit::open(&path).expect("opened").append(7, note("ann")).expect("written");
+        let mut file = OpenOptions::new().append(true).open(&path).expect("opened");
+        file.write_all(b"{\"number\":2,").expect("written");
+        let audit = Audit::open(&path).expect("opened");
+        assert_eq!(audit.append(8, note("bob")).expect("written"), 2);
+        assert_eq!(verify(&path).expect("valid").lines, 2);
+        let lines = audit.lines(1, 10, |line| line.note.user == "bob").expect("read");
+        assert_eq!(lines.len(), 1);
+    }
+}

@@ -1,0 +1,173 @@
+//! The durable state of the hub: one key for each cluster, job and credential.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cob_hub_api::Name;
+use cob_hub_store::{Embedded, Key, Op, Options, Prefix, Query, Store, Txn};
+use cob_jobs::{Job, JobId, Limits, Queue, Rule, State as QueueState};
+use cob_permissions::Directory;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::HubError;
+use super::records::{ClusterKey, ClusterRecord, Clusters, Credential, HubLock, Payload};
+
+const CLUSTERS: &str = "clusters/";
+const JOBS: &str = "jobs/";
+const CREDENTIALS: &str = "credentials/";
+const DIRECTORY: &str = "directory";
+const QUEUE: &str = "queue";
+
+/// What belongs to the queue beside its jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct QueueHead {
+    next: JobId,
+    drained: bool,
+    rules: Vec<Rule>,
+}
+
+/// All that the hub keeps.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) clusters: Clusters,
+    pub(crate) queue: Queue<Payload, HubLock>,
+    pub(crate) directory: Directory,
+    /// By the hash of the token, in hexadecimal.
+    pub(crate) credentials: BTreeMap<String, Credential>,
+}
+
+/// Changes that have to be durable together.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Vec<Op>);
+
+/// The store with the hub's keys.
+#[derive(Debug, Clone)]
+pub(crate) struct Book(Embedded);
+
+fn failed(error: impl std::fmt::Display) -> HubError {
+    HubError::Store(error.to_string())
+}
+
+fn key(text: String) -> Result<Key, HubError> {
+    Key::new(text).map_err(failed)
+}
+
+fn cluster_key((tenant, name): &ClusterKey) -> Result<Key, HubError> {
+    key(format!("{CLUSTERS}{tenant}/{name}"))
+}
+
+/// Numbers with leading zeros: the order of keys is the order of jobs.
+fn job_key(id: JobId) -> Result<Key, HubError> {
+    key(format!("{JOBS}{:020}", id.0))
+}
+
+fn value(value: &impl Serialize) -> Result<Vec<u8>, HubError> {
+    serde_json::to_vec(value).map_err(failed)
+}
+
+impl Changes {
+    /// A cluster, or its end.
+    pub(crate) fn cluster(&mut self, id: &ClusterKey, record: Option<&ClusterRecord>) -> Result<(), HubError> {
+        let key = cluster_key(id)?;
+        self.0.push(match record {
+            Some(record) => Op::put(key, value(record)?),
+            None => Op::Delete(key),
+        });
+        Ok(())
+    }
+
+    /// The jobs that have changed since the last call, and the numbers and rules of the queue.
+    pub(crate) fn queue(&mut self, queue: &mut Queue<Payload, HubLock>) -> Result<(), HubError> {
+        for id in queue.take_changed() {
+            self.0.push(match queue.job(id) {
+                Some(job) => Op::put(job_key(id)?, value(job)?),
+                None => Op::Delete(job_key(id)?),
+            });
+        }
+        let head = QueueHead { next: queue.next_id(), drained: queue.is_drained(), rules: queue.rules().to_vec() };
+        self.0.push(Op::put(key(QUEUE.to_owned())?, value(&head)?));
+        Ok(())
+    }
+
+    /// The directory.
+    pub(crate) fn directory(&mut self, directory: &Directory) -> Result<(), HubError> {
+        self.0.push(Op::put(key(DIRECTORY.to_owned())?, value(directory)?));
+        Ok(())
+    }
+
+    /// A credential, or its end.
+    pub(crate) fn credential(&mut self, hash: &str, credential: Option<&Credential>) -> Result<(), HubError> {
+        let key = key(format!("{CREDENTIALS}{hash}"))?;
+        self.0.push(match credential {
+            Some(credential) => Op::put(key, value(credential)?),
+            None => Op::Delete(key),
+        });
+        Ok(())
+    }
+}
+
+impl Book {
+    /// Opens the store of a hub.
+    pub(crate) fn open(folder: &Path) -> Result<Self, HubError> {
+        Embedded::open(folder, Options::default()).map(Self).map_err(failed)
+    }
+
+    /// Makes changes durable, all or none.
+    pub(crate) async fn write(&self, changes: Changes) -> Result<(), HubError> {
+        let txn = changes.0.into_iter().fold(Txn::new(), Txn::then);
+        self.0.txn(txn).await.map(drop).map_err(failed)
+    }
+
+    /// Reads all.
+    pub(crate) async fn load(&self, limits: Limits) -> Result<State, HubError> {
+        let jobs: Vec<Job<Payload, HubLock>> = self.values(JOBS).await?.into_values().collect();
+        let head = match self.one::<QueueHead>(QUEUE).await? {
+            Some(QueueHead { next, drained, rules }) => QueueState { next, drained, rules, jobs },
+            None => QueueState { next: JobId(1), drained: false, rules: Vec::new(), jobs },
+        };
+        let mut clusters = Clusters::new();
+        for (id, record) in self.values::<ClusterRecord>(CLUSTERS).await? {
+            let key = (record.tenant.clone(), record.name.clone());
+            if id != format!("{}/{}", key.0, key.1) {
+                return Err(failed(format!("the cluster {}/{} stands under the key {id}", key.0, key.1)));
+            }
+            clusters.insert(key, record);
+        }
+        Ok(State {
+            clusters,
+            queue: Queue::load(head, limits).map_err(failed)?,
+            directory: self.one(DIRECTORY).await?.unwrap_or_default(),
+            credentials: self.values(CREDENTIALS).await?,
+        })
+    }
+
+    async fn one<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HubError> {
+        let entry = self.0.get(&key(name.to_owned())?).await.map_err(failed)?;
+        entry.map(|entry| serde_json::from_slice(&entry.value)).transpose().map_err(|e| failed(format!("{name}: {e}")))
+    }
+
+    /// The values under a prefix, by the rest of their keys.
+    async fn values<T: DeserializeOwned>(&self, prefix: &str) -> Result<BTreeMap<String, T>, HubError> {
+        let mut values = BTreeMap::new();
+        let mut query = Query::all(Prefix::new(prefix.to_owned()).map_err(failed)?);
+        loop {
+            let range = self.0.range(&query).await.map_err(failed)?;
+            for entry in &range.entries {
+                let name = String::from_utf8_lossy(entry.key.as_bytes()).into_owned();
+                let value = serde_json::from_slice(&entry.value).map_err(|e| failed(format!("{name}: {e}")))?;
+                values.insert(name.strip_prefix(prefix).unwrap_or(&name).to_owned(), value);
+            }
+            if !range.more {
+                return Ok(values);
+            }
+            query.after = range.entries.last().map(|entry| entry.key.clone());
+            query.at = Some(range.revision);
+        }
+    }
+}
+
+/// The key of a cluster in the queue: jobs of one cluster run one after the other.
+pub(crate) fn queue_name(tenant: &Name, cluster: &Name) -> String {
+    format!("{tenant}/{cluster}")
+}

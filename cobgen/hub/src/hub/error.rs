@@ -1,0 +1,106 @@
+//! Why the hub refuses.
+
+use cob_hub_api::{Name, Refusal};
+
+use crate::audit::AuditError;
+use crate::catalogue::CatalogueError;
+
+/// A refused or failed request.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The request is wrong in itself.
+    #[error("{0}")]
+    Bad(String),
+    /// No valid credential came with the request.
+    #[error("no valid token came with the request")]
+    Stranger,
+    /// The user may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The entity does not exist, or the user may not know of it.
+    #[error("no {what} {name:?}")]
+    Missing {
+        /// The kind of the entity.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The entity is not in a state for this.
+    #[error("{0}")]
+    Conflict(String),
+    /// A quota is exceeded.
+    #[error("{0}")]
+    Quota(String),
+    /// The catalogue refused.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The audit could not be written: nothing was done.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// The store failed. The hub stops, because its memory may be ahead of its disk.
+    #[error("the store of the hub failed: {0}")]
+    Store(String),
+    /// A file or program of the hub failed.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl HubError {
+    /// A missing cluster.
+    pub(crate) fn no_cluster(name: &Name) -> Self {
+        Self::Missing { what: "cluster", name: name.to_string() }
+    }
+
+    /// The HTTP status (RFC 9110, section 15).
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Bad(_) => 400,
+            Self::Stranger => 401,
+            Self::Forbidden(_) => 403,
+            Self::Missing { .. } => 404,
+            Self::Conflict(_) | Self::Quota(_) => 409,
+            Self::Catalogue(error) => match error {
+                CatalogueError::NoVersion(_) | CatalogueError::NoEntity { .. } => 404,
+                CatalogueError::BadName(_) | CatalogueError::BadPath(_) => 400,
+                CatalogueError::InOtherFile { .. } | CatalogueError::Busy => 409,
+                CatalogueError::Refused(_) | CatalogueError::TooLarge => 422,
+                CatalogueError::Git(_) | CatalogueError::Io(_) | CatalogueError::Unchecked(_) => 500,
+            },
+            Self::Audit(_) | Self::Store(_) => 503,
+            Self::Internal(_) => 500,
+        }
+    }
+
+    /// The body of the answer.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        let hint = match self {
+            Self::Stranger => Some("send `Authorization: Bearer TOKEN`; `cobhub token` makes a token".to_owned()),
+            Self::Catalogue(CatalogueError::Busy) => Some("try again".to_owned()),
+            Self::Quota(_) => Some("delete clusters that nobody needs, or ask for a greater quota".to_owned()),
+            Self::Bad(_)
+            | Self::Forbidden(_)
+            | Self::Missing { .. }
+            | Self::Conflict(_)
+            | Self::Catalogue(_)
+            | Self::Audit(_)
+            | Self::Store(_)
+            | Self::Internal(_) => None,
+        };
+        let faults = match self {
+            Self::Catalogue(CatalogueError::Refused(faults)) => faults.clone(),
+            Self::Bad(_)
+            | Self::Stranger
+            | Self::Forbidden(_)
+            | Self::Missing { .. }
+            | Self::Conflict(_)
+            | Self::Quota(_)
+            | Self::Catalogue(_)
+            | Self::Audit(_)
+            | Self::Store(_)
+            | Self::Internal(_) => Vec::new(),
+        };
+        Refusal { error: self.to_string(), hint, faults }
+    }
+}

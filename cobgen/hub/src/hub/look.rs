@@ -1,0 +1,503 @@
+//! Looks at the hub: jobs, machines, the catalogue, the directory and the audit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+
+use cob_hub_api::{Entity, EntityKind, EntityWritten, Job, JobState, Machine, MachineState, Name, Whoami};
+use cob_jobs::{JobId, Limit, Obstacle, Status};
+use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Standing, may};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::book::State;
+use super::effects::tenant_of_job;
+use super::error::HubError;
+use super::records::{HubLock, Payload};
+use super::{Caller, Hub, cluster_entity, entity_of, rights_name, tenant_of};
+use crate::audit::Line;
+use crate::catalogue::Part;
+use crate::job::{self, Log, Progress, Stop, machines};
+use crate::provider::{Action as Call, CallError, Listed, Providers, Request, VERSION, process};
+
+/// The most bytes of a log in an answer.
+const LOG: u64 = 256 << 10;
+/// The most lines of the audit in an answer.
+const LINES: usize = 1000;
+
+/// Types and settings of providers, by name.
+type ProviderSettings = BTreeMap<String, (String, Map<String, Value>)>;
+
+/// A part of a log.
+#[derive(Debug, Serialize)]
+pub struct LogPart {
+    /// The text.
+    pub text: String,
+    /// Where the next part begins.
+    pub next: u64,
+    /// Whether the job has ended, and this is the end of the log.
+    pub complete: bool,
+}
+
+impl Hub {
+    /// The identity of the caller.
+    pub async fn whoami(&self, caller: &Caller) -> Whoami {
+        let standing = self.directory(|directory| standing(directory, caller)).await;
+        let standing = match standing {
+            Some(Standing::SuperAdministrator) => "super-administrator",
+            Some(Standing::Administrator) => "administrator",
+            Some(Standing::User) | None => "user",
+        };
+        Whoami {
+            user: caller.subject.user.name.to_string(),
+            tenant: caller.subject.user.tenant.as_ref().and_then(|tenant| Name::new(tenant.as_str()).ok()),
+            standing: standing.to_owned(),
+        }
+    }
+
+    /// The names of the entities of a kind that the caller may see.
+    ///
+    /// # Errors
+    ///
+    /// The catalogue can't be read.
+    pub async fn entities(&self, caller: &Caller, kind: EntityKind) -> Result<Vec<String>, HubError> {
+        let found = self.catalogue.entities(&part(caller), kind)?;
+        let state = self.state.lock().await;
+        let visible = |(name, entity): &(String, crate::catalogue::Listed)| {
+            let thing = self.thing(caller, kind, name, entity.is_shared);
+            thing.is_ok_and(|thing| may(&state.directory, &caller.subject, Action::Read, &thing).is_allowed())
+        };
+        Ok(found.into_iter().filter(visible).map(|(name, _)| name).collect())
+    }
+
+    /// An entity.
+    ///
+    /// # Errors
+    ///
+    /// The entity does not exist for the caller.
+    pub async fn entity(
+        &self,
+        caller: &Caller,
+        kind: EntityKind,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Entity, HubError> {
+        self.check_entity(caller, Action::Read, kind, name, None).await?;
+        Ok(self.catalogue.entity(&part(caller), kind, name, version)?)
+    }
+
+    /// The versions of an entity.
+    ///
+    /// # Errors
+    ///
+    /// The entity does not exist for the caller.
+    pub async fn versions(&self, caller: &Caller, kind: EntityKind, name: &str) -> Result<Vec<Entity>, HubError> {
+        self.check_entity(caller, Action::Read, kind, name, None).await?;
+        Ok(self.catalogue.versions(&part(caller), kind, name)?)
+    }
+
+    /// Makes, replaces or deletes an entity.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not do this, or the model would be wrong.
+    pub async fn set_entity(
+        &self,
+        caller: &Caller,
+        kind: EntityKind,
+        name: &str,
+        definition: Option<Value>,
+        shared: bool,
+    ) -> Result<EntityWritten, HubError> {
+        let part = self.part_to_write(caller, shared)?;
+        self.check_entity(caller, Action::Write, kind, name, Some(part == Part::Shared)).await?;
+        self.note(caller, None, None, "allowed")?;
+        let (catalogue, name) = (self.catalogue.clone(), name.to_owned());
+        let author = caller.subject.user.name.to_string();
+        let set = move || catalogue.set(&part, kind, &name, definition.as_ref(), &author);
+        Ok(tokio::task::spawn_blocking(set).await.map_err(|e| HubError::Internal(e.to_string()))??)
+    }
+
+    /// Writes or deletes a file of the catalogue: a right on all services is needed, because any service may use it.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not do this, or the model would be wrong.
+    pub async fn set_file(
+        &self,
+        caller: &Caller,
+        path: String,
+        content: Option<Vec<u8>>,
+        shared: bool,
+    ) -> Result<EntityWritten, HubError> {
+        let part = self.part_to_write(caller, shared)?;
+        let state = self.state.lock().await;
+        let is_shared = part == Part::Shared;
+        let thing = self.thing(caller, EntityKind::Services, "any.file", is_shared)?;
+        let is_administrator =
+            matches!(standing(&state.directory, caller), Some(Standing::SuperAdministrator | Standing::Administrator));
+        self.decide(&state.directory, caller, Action::Write, &thing, true)?;
+        if !is_administrator {
+            return Err(HubError::Forbidden("only administrators write files".to_owned()));
+        }
+        drop(state);
+        self.note(caller, None, None, "allowed")?;
+        let catalogue = self.catalogue.clone();
+        let author = caller.subject.user.name.to_string();
+        let set = move || catalogue.set_file(&part, &path, content.as_deref(), &author);
+        Ok(tokio::task::spawn_blocking(set).await.map_err(|e| HubError::Internal(e.to_string()))??)
+    }
+
+    fn part_to_write(&self, caller: &Caller, shared: bool) -> Result<Part, HubError> {
+        if shared { Ok(Part::Shared) } else { Ok(Part::Tenant(tenant_of(caller)?)) }
+    }
+
+    async fn check_entity(
+        &self,
+        caller: &Caller,
+        action: Action,
+        kind: EntityKind,
+        name: &str,
+        shared: Option<bool>,
+    ) -> Result<(), HubError> {
+        let found = self.catalogue.entities(&part(caller), kind)?;
+        let exists = shared.is_some() || found.contains_key(name);
+        let is_shared = shared.unwrap_or_else(|| found.get(name).is_some_and(|entity| entity.is_shared));
+        let thing = self.thing(caller, kind, name, is_shared)?;
+        let state = self.state.lock().await;
+        self.decide(&state.directory, caller, action, &thing, exists).map(drop)
+    }
+
+    /// Decides whether the caller may make clusters of a template.
+    pub(super) async fn may_use(&self, caller: &Caller, tenant: &Name, template: &str) -> Result<(), HubError> {
+        let found = self.catalogue.entities(&Part::Tenant(tenant.clone()), EntityKind::Templates)?;
+        let is_shared = found.get(template).is_some_and(|entity| entity.is_shared);
+        let thing = self.thing(caller, EntityKind::Templates, template, is_shared)?;
+        let state = self.state.lock().await;
+        self.decide(&state.directory, caller, Action::Execute, &thing, found.contains_key(template)).map(drop)
+    }
+
+    fn thing(&self, caller: &Caller, kind: EntityKind, name: &str, is_shared: bool) -> Result<Thing, HubError> {
+        let kind = match kind {
+            EntityKind::Providers => Kind::Provider,
+            EntityKind::HardwareTypes => Kind::HardwareType,
+            EntityKind::ImageTypes => Kind::ImageType,
+            EntityKind::Services => Kind::Service,
+            EntityKind::Templates => Kind::Template,
+        };
+        let name = rights_name(name)?;
+        match &caller.tenant {
+            Some(tenant) if !is_shared => Ok(Thing::of_tenant(&rights_name(tenant.as_str())?, kind, &name)),
+            Some(_) | None => Ok(Thing::of_hub(kind, &name)),
+        }
+    }
+
+    /// The jobs that the caller may see, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// A record is damaged.
+    pub async fn jobs(&self, caller: &Caller, cluster: Option<&Name>, open: bool) -> Result<Vec<Job>, HubError> {
+        let state = self.state.lock().await;
+        let wanted = |job: &&cob_jobs::Job<Payload, HubLock>| {
+            let here = caller.tenant.as_ref().is_none_or(|tenant| job.spec.tenant == tenant.as_str());
+            let same = cluster.is_none_or(|cluster| job.spec.payload.cluster == *cluster);
+            here && same && (!open || job.status.outcome().is_none())
+        };
+        let mut jobs = Vec::new();
+        for job in state.queue.jobs().filter(wanted) {
+            if may(&state.directory, &caller.subject, Action::Read, &job_entity(&state, job)?).is_allowed() {
+                jobs.push(self.view(&state, job)?);
+            }
+        }
+        jobs.reverse();
+        Ok(jobs)
+    }
+
+    /// A job.
+    ///
+    /// # Errors
+    ///
+    /// The job does not exist for the caller.
+    pub async fn job(&self, caller: &Caller, id: JobId) -> Result<Job, HubError> {
+        let state = self.state.lock().await;
+        self.decide_job(&state, caller, Action::Read, id)?;
+        let job = state.queue.job(id).ok_or_else(|| HubError::Missing { what: "job", name: id.to_string() })?;
+        self.view(&state, job)
+    }
+
+    pub(super) fn decide_job(&self, state: &State, caller: &Caller, action: Action, id: JobId) -> Result<(), HubError> {
+        let missing = || HubError::Missing { what: "job", name: id.to_string() };
+        let job = state.queue.job(id).ok_or_else(missing)?;
+        if may(&state.directory, &caller.subject, Action::Read, &job_entity(state, job)?).is_hidden() {
+            return Err(missing());
+        }
+        self.decide(&state.directory, caller, action, &job_entity(state, job)?, true).map(drop)
+    }
+
+    fn view(&self, state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Job, HubError> {
+        let progress = Progress::read(&self.job_folder(job.id).join(job::RECORD)).unwrap_or_default();
+        let waits = state.queue.obstacles_of(job.id).into_iter().map(|obstacle| obstacle_text(&obstacle));
+        let reason = match &job.cause {
+            Some(cause) => Some(cause.to_string()),
+            None if job.status.is_pending() => waits.reduce(|all, next| format!("{all}; {next}")),
+            None => None,
+        };
+        let steps = job::steps_of(&job.spec.payload.operation);
+        let current = progress.begun.last().filter(|step| !progress.done.contains(step));
+        Ok(Job {
+            id: job.id.0,
+            tenant: tenant_of_job(&job.spec.tenant)?,
+            cluster: job.spec.payload.cluster.clone(),
+            operation: job.spec.payload.operation.clone(),
+            user: job.spec.user.clone(),
+            state: job_state(job.status),
+            reason,
+            hint: progress.failure.as_ref().and_then(|failure| failure.hint.clone()),
+            step: current.map(|step| step.describe().to_owned()),
+            steps_done: progress.done.len(),
+            steps: steps.max(progress.begun.len()),
+            submitted_ms: job.submitted.0,
+            started_ms: job.started.map(|at| at.0),
+            ended_ms: job.ended.map(|at| at.0),
+        })
+    }
+
+    /// A part of a job's log.
+    ///
+    /// # Errors
+    ///
+    /// The job does not exist for the caller, or its log can't be read.
+    pub async fn log(&self, caller: &Caller, id: JobId, from: u64) -> Result<LogPart, HubError> {
+        let job = self.job(caller, id).await?;
+        let path = self.job_folder(id).join(job::LOG);
+        let failed = |error: std::io::Error| HubError::Internal(format!("{}: {error}", path.display()));
+        let mut text = Vec::new();
+        match File::open(&path) {
+            Ok(mut file) => {
+                file.seek(SeekFrom::Start(from)).map_err(failed)?;
+                file.take(LOG).read_to_end(&mut text).map_err(failed)?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // A character that is cut comes whole with the next part.
+        let whole = match std::str::from_utf8(&text) {
+            Err(error) if error.error_len().is_none() && text.len() as u64 == LOG => error.valid_up_to(),
+            Ok(_) | Err(_) => text.len(),
+        };
+        text.truncate(whole);
+        let next = from.saturating_add(text.len() as u64);
+        let complete = job.state.is_final() && (text.len() as u64) < LOG;
+        Ok(LogPart { text: String::from_utf8_lossy(&text).into_owned(), next, complete })
+    }
+
+    /// The machines of all clusters that the caller may see.
+    ///
+    /// # Errors
+    ///
+    /// A list of machines is damaged.
+    pub async fn all_machines(&self, caller: &Caller) -> Result<Vec<Machine>, HubError> {
+        let state = self.state.lock().await;
+        let mut all = Vec::new();
+        for record in state.clusters.values() {
+            let here = caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant);
+            let may_see = cluster_entity(record)
+                .is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed());
+            if here && may_see {
+                let view =
+                    |(host, machine): (String, machines::MachineRecord)| machine.view(host, Some(record.name.clone()));
+                all.extend(self.machines(record).into_iter().map(view));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The machines that providers have and no cluster knows.
+    ///
+    /// # Errors
+    ///
+    /// The caller is no super administrator, or a provider does not answer.
+    pub async fn orphans(&self, caller: &Caller) -> Result<Vec<Machine>, HubError> {
+        let state = self.state.lock().await;
+        if standing(&state.directory, caller) != Some(Standing::SuperAdministrator) {
+            return Err(HubError::Forbidden("only a super administrator lists orphans".to_owned()));
+        }
+        let records: Vec<_> = state.clusters.values().cloned().collect();
+        let mut providers = self.catalogue_providers(&state)?;
+        drop(state);
+        let mut known = BTreeSet::new();
+        for record in &records {
+            for machine in self.machines(record).into_values() {
+                known.insert(machine.token);
+                providers.insert(machine.provider.to_string(), (machine.sort, machine.settings));
+            }
+        }
+        let broken = |e: std::io::Error| HubError::Internal(e.to_string());
+        let log = Log::open(std::path::Path::new("/dev/null")).map_err(broken)?;
+        let (_teller, stop) = Stop::new();
+        let caller = Providers::new(self.config.providers.clone(), self.config.folder.join("providers"));
+        let mut orphans = Vec::new();
+        for (name, (sort, settings)) in providers {
+            let provider = Name::new(&name).map_err(|e| HubError::Internal(e.to_string()))?;
+            let request = Request { version: VERSION, state: caller.state(&name), settings, machine: None };
+            let listed: Result<Listed, CallError> = caller.call(&sort, Call::List, &request, &log, &stop).await;
+            let listed = match listed {
+                Ok(listed) => listed,
+                Err(CallError::Passing(failure) | CallError::Final(failure)) => {
+                    return Err(HubError::Internal(failure.what));
+                }
+                Err(CallError::Canceled) => continue,
+            };
+            let lost = listed.machines.into_iter().filter(|machine| !known.contains(&machine.token));
+            orphans.extend(lost.map(|machine| Machine {
+                host: machine.host,
+                cluster: None,
+                provider: provider.clone(),
+                id: Some(machine.id),
+                address: machine.address,
+                state: MachineState::Orphan,
+                token: machine.token,
+            }));
+        }
+        Ok(orphans)
+    }
+
+    /// The providers of the catalogue, with the built-in one.
+    fn catalogue_providers(&self, state: &State) -> Result<ProviderSettings, HubError> {
+        let mut all = BTreeMap::from([(process::SORT.to_owned(), (process::SORT.to_owned(), Map::new()))]);
+        let tenants = state.directory.tenants.keys().filter_map(|name| Name::new(name.as_str()).ok());
+        for part in std::iter::once(Part::Shared).chain(tenants.map(Part::Tenant)) {
+            for (name, entity) in self.catalogue.entities(&part, EntityKind::Providers)? {
+                let sort = entity.definition.get("type").and_then(Value::as_str).unwrap_or(&name).to_owned();
+                let settings = entity.definition.get("settings").and_then(Value::as_object).cloned();
+                all.insert(name, (sort, settings.unwrap_or_default()));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The part of the directory that the caller may see: a super administrator all, others their own tenant.
+    pub async fn visible_directory(&self, caller: &Caller) -> Directory {
+        let state = self.state.lock().await;
+        match &caller.subject.user.tenant {
+            None => state.directory.clone(),
+            Some(own) => {
+                let tenant = state.directory.tenants.get(own).cloned();
+                let mut tenant = tenant.unwrap_or_default();
+                let seen: BTreeSet<_> =
+                    state.directory.visible_grants(&caller.subject, own).map(|(id, _, _)| id).collect();
+                for user in tenant.users.values_mut() {
+                    user.grants.retain(|id, _| seen.contains(id));
+                }
+                for group in tenant.groups.values_mut() {
+                    group.grants.retain(|id, _| seen.contains(id));
+                }
+                // The count of all grants tells how many there are.
+                tenant.last_grant = 0;
+                Directory { tenants: [(own.clone(), tenant)].into(), ..Directory::default() }
+            }
+        }
+    }
+
+    /// Lines of the audit: a super administrator sees all, an administrator those of the tenant.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not read the audit.
+    pub async fn audit_lines(
+        &self,
+        caller: &Caller,
+        after: u64,
+        user: Option<&str>,
+        cluster: Option<&str>,
+    ) -> Result<Vec<Line>, HubError> {
+        let name = rights_name("audit")?;
+        let thing = match &caller.tenant {
+            Some(tenant) => Thing::of_tenant(&rights_name(tenant.as_str())?, Kind::Audit, &name),
+            None => Thing::of_hub(Kind::Audit, &name),
+        };
+        let state = self.state.lock().await;
+        self.decide(&state.directory, caller, Action::Read, &thing, true)?;
+        let tenant = caller.tenant.as_ref().map(Name::as_str);
+        let visible = |line: &Line| {
+            let Some(name) = &line.note.cluster else { return true };
+            let tenant = line.note.tenant.as_deref().and_then(|tenant| Name::new(tenant).ok());
+            let (Some(tenant), Ok(name)) = (tenant, Name::new(name)) else { return true };
+            let record = state.clusters.get(&(tenant.clone(), name.clone()));
+            entity_of(&tenant, &name, record)
+                .is_ok_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
+        };
+        let wanted = |line: &Line| {
+            (tenant.is_none() || line.note.tenant.as_deref() == tenant)
+                && user.is_none_or(|user| line.note.user == user)
+                && cluster.is_none_or(|cluster| line.note.cluster.as_deref() == Some(cluster))
+                && visible(line)
+        };
+        Ok(self.audit.lines(after, LINES, wanted)?)
+    }
+}
+
+fn standing(directory: &Directory, caller: &Caller) -> Option<Standing> {
+    let user = &caller.subject.user;
+    match &user.tenant {
+        None => directory.super_administrators.contains(&user.name).then_some(Standing::SuperAdministrator),
+        Some(tenant) => {
+            let user = directory.tenants.get(tenant)?.users.get(&user.name)?;
+            Some(if user.administrator { Standing::Administrator } else { Standing::User })
+        }
+    }
+}
+
+fn part(caller: &Caller) -> Part {
+    caller.tenant.clone().map_or(Part::Shared, Part::Tenant)
+}
+
+fn job_entity(state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Thing, HubError> {
+    let tenant = tenant_of_job(&job.spec.tenant)?;
+    let cluster = &job.spec.payload.cluster;
+    let name = rights_name(&job.id.to_string())?;
+    let thing = Thing::of_tenant(&rights_name(tenant.as_str())?, Kind::Job, &name);
+    let thing = thing.in_cluster(&rights_name(cluster.as_str())?);
+    let owner = state.clusters.get(&(tenant, cluster.clone())).map(|record| record.owner.clone());
+    let submitter = || job.spec.user.rsplit('/').next().and_then(|name| rights::Name::new(name).ok());
+    Ok(match owner.or_else(submitter) {
+        Some(owner) => thing.owned_by(&owner),
+        None => thing,
+    })
+}
+
+fn job_state(status: Status) -> JobState {
+    match status {
+        Status::Queued => JobState::Queued,
+        Status::Waiting => JobState::Waiting,
+        Status::Starting => JobState::Starting,
+        Status::Running => JobState::Running,
+        Status::Canceling => JobState::Canceling,
+        Status::Succeeded => JobState::Succeeded,
+        Status::Failed => JobState::Failed,
+        Status::Canceled => JobState::Canceled,
+    }
+}
+
+fn obstacle_text(obstacle: &Obstacle<HubLock>) -> String {
+    match obstacle {
+        Obstacle::Dependency(job) => format!("it waits for job {job}, on which it depends"),
+        Obstacle::SameCluster(job) => format!("it waits for job {job} of the same cluster"),
+        Obstacle::Paused(rule) => format!("the rule {rule:?} pauses it"),
+        Obstacle::Limit(Limit::Running(most)) => format!("{most} jobs run, the most of this hub"),
+        Obstacle::Limit(Limit::Tenant(most)) => format!("{most} jobs of the tenant run, its most"),
+        Obstacle::Limit(Limit::Bucket(bucket)) => {
+            format!("{} jobs of the limit {:?} run, its most", bucket.limit, bucket.name)
+        }
+        Obstacle::Limit(Limit::Rule { rule, limit }) => format!("{limit} jobs of the rule {rule:?} run, its most"),
+        Obstacle::Lock { lock, holders, reservations, .. } => {
+            let jobs: Vec<String> = holders.iter().chain(reservations).map(ToString::to_string).collect();
+            let what = match lock {
+                HubLock::Clusters => "all clusters".to_owned(),
+                HubLock::Cluster(name) => format!("the cluster {name}"),
+            };
+            format!("it waits for {what}, which job {} uses", jobs.join(", "))
+        }
+    }
+}

@@ -1,0 +1,623 @@
+//! The hub itself: what it knows, and what it does with requests and with the ends of jobs.
+//!
+//! All state is in memory under one lock. A request changes the memory, then the store, then it has effects: a process is
+//! started, an answer leaves. If the store fails, the hub stops, because its memory is ahead of its disk; the next start
+//! reads the disk.
+//!
+//! ```text
+//! mod (requests) ── effects (jobs) ── book (store) ── records
+//!        └ preview
+//! ```
+
+mod book;
+mod effects;
+mod error;
+mod look;
+mod preview;
+mod records;
+mod runner;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cob_hub_api::{Cluster, ClusterRequest, ClusterState, Name, Operation, Wanted};
+use cob_jobs::{JobId, Limits, Millis, Mode, NotDone, Priority, Request, Spec};
+use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, Subject, Usage, UserId, may};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, Notify};
+
+pub use error::HubError;
+pub use look::LogPart;
+pub use records::{ClusterRecord, Credential};
+
+use crate::audit::{Audit, Note};
+use crate::catalogue::Catalogue;
+use crate::durable;
+use crate::job::{Shape, machines};
+use book::{Book, Changes, State, queue_name};
+use records::{HubLock, Payload};
+use runner::Runner;
+
+/// How often a job is started again after its process has died.
+const ATTEMPTS: u32 = 5;
+/// The most nodes of a cluster.
+const MOST_NODES: u32 = 10_000;
+
+/// The settings of a hub.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The folder of the hub.
+    pub folder: PathBuf,
+    /// The folder with the programs `cobd`, `cobgen` and `cobctl`.
+    pub programs: PathBuf,
+    /// The folder with the programs of providers.
+    pub providers: PathBuf,
+    /// The lease of a cluster that asks for none, in seconds; none: clusters live until they are deleted.
+    pub default_lease_s: Option<u64>,
+    /// The longest lease, in seconds.
+    pub longest_lease_s: Option<u64>,
+    /// The longest duration of a switch, in seconds.
+    pub switch_limit_s: u64,
+    /// The most jobs that run at a time.
+    pub parallel_jobs: usize,
+}
+
+/// A hub.
+#[derive(Debug)]
+pub struct Hub {
+    config: Config,
+    catalogue: Catalogue,
+    audit: Audit,
+    book: Book,
+    state: Mutex<State>,
+    runner: Runner,
+    /// A timer or limit has changed.
+    changed: Notify,
+    /// The store has failed: the hub stops.
+    broken: Notify,
+}
+
+/// The caller of a request.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The person, for decisions.
+    pub subject: Subject,
+    /// The tenant that the request is about.
+    pub tenant: Option<Name>,
+    /// The method and path.
+    pub request: String,
+}
+
+/// The time, in milliseconds since 1970-01-01 UTC.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Hub {
+    /// Opens the hub in a folder. A new hub has the super administrator `root`.
+    ///
+    /// # Errors
+    ///
+    /// A part of the folder can't be read, or another hub uses it.
+    pub async fn open(config: Config) -> Result<Arc<Self>, HubError> {
+        let failed = |what: &str, error: std::io::Error| {
+            HubError::Internal(format!("{}: {error}", config.folder.join(what).display()))
+        };
+        for folder in ["clusters", "jobs", "providers"] {
+            durable::make_folder(&config.folder.join(folder)).map_err(|e| failed(folder, e))?;
+        }
+        let catalogue = Catalogue::open(&config.folder.join("catalogue.git"), &config.programs)?;
+        let audit = Audit::open(&config.folder.join("audit"))?;
+        let book = Book::open(&config.folder.join("store"))?;
+        let limits = Limits { running: config.parallel_jobs, per_tenant: config.parallel_jobs, ..Limits::default() };
+        let mut state = book.load(limits).await?;
+        if state.directory.super_administrators.is_empty() {
+            let root = rights::Name::new("root").map_err(|e| HubError::Internal(e.to_string()))?;
+            state.directory.super_administrators.insert(root);
+            let mut changes = Changes::default();
+            changes.directory(&state.directory)?;
+            book.write(changes).await?;
+        }
+        let (runner, events) = Runner::new();
+        let hub = Arc::new(Self {
+            config,
+            catalogue,
+            audit,
+            book,
+            state: Mutex::new(state),
+            runner,
+            changed: Notify::new(),
+            broken: Notify::new(),
+        });
+        hub.clone().begin(events).await?;
+        Ok(hub)
+    }
+
+    /// Waits until the hub can't go on.
+    pub async fn broken(&self) {
+        self.broken.notified().await;
+    }
+
+    /// The identity of a token.
+    ///
+    /// # Errors
+    ///
+    /// The token is not valid.
+    pub async fn subject(&self, token: &str) -> Result<Subject, HubError> {
+        let state = self.state.lock().await;
+        let credential = state.credentials.get(&hash(token)).ok_or(HubError::Stranger)?;
+        if credential.ends_ms.is_some_and(|ends| ends <= now_ms()) {
+            return Err(HubError::Stranger);
+        }
+        Ok(Subject { user: credential.user.clone(), scope: credential.scope.clone() })
+    }
+
+    /// The owner of the hub's process: a super administrator.
+    #[must_use]
+    pub fn owner(&self) -> Option<Subject> {
+        Some(Subject { user: UserId { tenant: None, name: rights::Name::new("root").ok()? }, scope: None })
+    }
+
+    /// A look at the directory.
+    pub async fn directory<T>(&self, look: impl FnOnce(&Directory) -> T) -> T {
+        look(&self.state.lock().await.directory)
+    }
+
+    /// The catalogue.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// The audit.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Notes a request in the audit.
+    pub(crate) fn note(
+        &self,
+        caller: &Caller,
+        cluster: Option<&Name>,
+        job: Option<JobId>,
+        decision: impl Into<String>,
+    ) -> Result<(), HubError> {
+        let note = Note {
+            tenant: caller.tenant.as_ref().map(ToString::to_string),
+            user: user_text(&caller.subject.user),
+            request: caller.request.clone(),
+            cluster: cluster.map(ToString::to_string),
+            job: job.map(|job| job.0),
+            decision: decision.into(),
+        };
+        Ok(self.audit.append(now_ms(), note).map(drop)?)
+    }
+
+    /// Decides, and notes a refusal.
+    pub(crate) fn decide(
+        &self,
+        directory: &Directory,
+        caller: &Caller,
+        action: Action,
+        entity: &Entity,
+        exists: bool,
+    ) -> Result<String, HubError> {
+        let decision = may(directory, &caller.subject, action, entity);
+        let reason = serde_json::to_string(&decision).unwrap_or_default();
+        let missing = || HubError::Missing { what: word(entity.kind), name: entity.name.to_string() };
+        match decision.answer(exists) {
+            Answer::Proceed => Ok(reason),
+            Answer::NotFound => {
+                self.note(caller, None, None, format!("not found: {reason}"))?;
+                Err(missing())
+            }
+            Answer::Forbidden(why) => {
+                self.note(caller, None, None, reason)?;
+                Err(HubError::Forbidden(format!(
+                    "{action} {} {} is not allowed: {why}",
+                    word(entity.kind),
+                    entity.name
+                )))
+            }
+        }
+    }
+
+    /// Makes or takes away a credential. Returns the token of a new one.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not manage the credentials of the user.
+    pub async fn make_token(&self, caller: &Caller, credential: Credential) -> Result<String, HubError> {
+        let mut state = self.state.lock().await;
+        let exists = is_known(&state.directory, &credential.user);
+        self.decide(&state.directory, caller, Action::Execute, &Entity::user(&credential.user), exists)?;
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
+        let token = format!("cob_{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let hash = hash(&token);
+        self.note(caller, None, None, format!("a token for {}", user_text(&credential.user)))?;
+        let mut changes = Changes::default();
+        changes.credential(&hash, Some(&credential))?;
+        state.credentials.insert(hash, credential);
+        self.write(changes).await?;
+        Ok(token)
+    }
+
+    /// Changes the directory.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not make this change.
+    pub async fn change_directory(&self, caller: &Caller, change: &rights::Change) -> Result<(), HubError> {
+        let mut state = self.state.lock().await;
+        let entities: Vec<Entity> = state.clusters.values().filter_map(cluster_entity).collect();
+        let mut directory = state.directory.clone();
+        if let Err(refused) = directory.change(&caller.subject, change, &entities) {
+            self.note(caller, None, None, format!("refused: {refused}"))?;
+            return Err(HubError::Forbidden(refused.to_string()));
+        }
+        if let rights::Change::RemoveTenant { tenant } = change
+            && state.clusters.keys().any(|(owner, _)| owner.as_str() == tenant.as_str())
+        {
+            return Err(HubError::Conflict(format!("the tenant {tenant} has clusters; delete these first")));
+        }
+        self.note(caller, None, None, "allowed")?;
+        let mut changes = Changes::default();
+        changes.directory(&directory)?;
+        // Tokens of users that no longer exist end with the users.
+        let gone: Vec<String> = state
+            .credentials
+            .iter()
+            .filter(|(_, credential)| !is_known(&directory, &credential.user))
+            .map(|(hash, _)| hash.clone())
+            .collect();
+        for hash in gone {
+            changes.credential(&hash, None)?;
+            state.credentials.remove(&hash);
+        }
+        state.directory = directory;
+        self.write(changes).await
+    }
+
+    /// Makes a cluster and the job that creates it.
+    ///
+    /// # Errors
+    ///
+    /// The user may not use the template, the name is taken, or a quota is exceeded.
+    pub async fn create_cluster(&self, caller: &Caller, request: ClusterRequest) -> Result<JobId, HubError> {
+        let tenant = tenant_of(caller)?;
+        let catalogue = self.catalogue.head()?;
+        check_size(&request.wanted)?;
+        self.may_use(caller, &tenant, &request.wanted.template).await?;
+        let mut state = self.state.lock().await;
+        let id = (tenant.clone(), request.name.clone());
+        if state.clusters.get(&id).is_some_and(|cluster| cluster.state != ClusterState::Terminated) {
+            return Err(HubError::Conflict(format!("there is a cluster {} already", request.name)));
+        }
+        let owner = caller.subject.user.name.clone();
+        let wanted = Usage { machines: request.wanted.nodes, clusters: 1, parallel_jobs: 0 };
+        self.check_quota(&state, &tenant, &owner, &wanted)?;
+        let now = now_ms();
+        let record = ClusterRecord {
+            tenant: tenant.clone(),
+            name: request.name.clone(),
+            owner,
+            shape: Shape { wanted: request.wanted, catalogue },
+            former: None,
+            state: ClusterState::Pending,
+            generation: None,
+            created_ms: now,
+            lease_ends_ms: self.lease(now, request.lease_s)?,
+            keep_failed: request.keep_failed,
+        };
+        let mut changes = Changes::default();
+        changes.cluster(&id, Some(&record))?;
+        state.clusters.insert(id, record);
+        self.submit(&mut state, changes, caller, &tenant, &request.name, Operation::Create {}).await
+    }
+
+    /// Submits an operation on a cluster.
+    ///
+    /// # Errors
+    ///
+    /// The user may not do this, or the operation makes no sense.
+    pub async fn operate(&self, caller: &Caller, name: &Name, operation: Operation) -> Result<JobId, HubError> {
+        let tenant = tenant_of(caller)?;
+        let record = self.record(caller, name, action_of(&operation)).await?;
+        if operation == (Operation::Sync {}) {
+            self.may_use(caller, &tenant, &record.shape.wanted.template).await?;
+        }
+        let mut state = self.state.lock().await;
+        match &operation {
+            Operation::Create {} => return Err(HubError::Bad("a cluster is created by its request".to_owned())),
+            Operation::Resize { nodes } => {
+                check_size(&Wanted { nodes: *nodes, ..record.shape.wanted.clone() })?;
+                let machines = nodes.saturating_sub(record.shape.wanted.nodes);
+                let wanted = Usage { machines, clusters: 0, parallel_jobs: 0 };
+                self.check_quota(&state, &tenant, &record.owner, &wanted)?;
+            }
+            Operation::Services { .. }
+            | Operation::Configure { .. }
+            | Operation::Start { .. }
+            | Operation::Stop { .. }
+            | Operation::Restart { .. }
+            | Operation::Sync {}
+            | Operation::Rollback {}
+            | Operation::Replace { .. }
+            | Operation::Delete {} => {}
+        }
+        let is_dead = matches!(record.state, ClusterState::Terminated | ClusterState::Incomplete);
+        if is_dead && operation != (Operation::Delete {}) {
+            let what = format!("the cluster {name} was not created; only `delete` is possible");
+            return Err(HubError::Conflict(what));
+        }
+        self.submit(&mut state, Changes::default(), caller, &tenant, name, operation).await
+    }
+
+    async fn submit(
+        &self,
+        state: &mut State,
+        mut changes: Changes,
+        caller: &Caller,
+        tenant: &Name,
+        cluster: &Name,
+        operation: Operation,
+    ) -> Result<JobId, HubError> {
+        let queue_name = queue_name(tenant, cluster);
+        let request = Request {
+            spec: Spec {
+                kind: operation.name().to_owned(),
+                payload: Payload { cluster: cluster.clone(), operation },
+                locks: vec![(HubLock::Cluster(queue_name.clone()), Mode::Exclusive)],
+                cluster: Some(queue_name),
+                user: user_text(&caller.subject.user),
+                tenant: tenant.to_string(),
+                priority: Priority(0),
+                reason: Vec::new(),
+                max_attempts: ATTEMPTS,
+            },
+            dependencies: Vec::new(),
+        };
+        let (ids, effects) =
+            state.queue.submit(vec![request], Millis(now_ms())).map_err(|e| HubError::Conflict(e.to_string()))?;
+        let id = ids.first().copied().ok_or_else(|| HubError::Internal("no job was made".to_owned()))?;
+        self.note(caller, Some(cluster), Some(id), "allowed")?;
+        changes.queue(&mut state.queue)?;
+        self.settle(state, changes, effects).await?;
+        Ok(id)
+    }
+
+    /// Cancels a job.
+    ///
+    /// # Errors
+    ///
+    /// The user may not do this, or the job has ended.
+    pub async fn cancel(&self, caller: &Caller, id: JobId, kill: bool) -> Result<(), HubError> {
+        let mut state = self.state.lock().await;
+        self.decide_job(&state, caller, Action::Execute, id)?;
+        let now = Millis(now_ms());
+        let effects = if kill { state.queue.kill(id, now) } else { state.queue.cancel(id, now) };
+        let effects = effects.map_err(not_done)?;
+        self.note(caller, None, Some(id), "allowed")?;
+        let mut changes = Changes::default();
+        changes.queue(&mut state.queue)?;
+        self.settle(&mut state, changes, effects).await
+    }
+
+    /// Changes the end of a lease: so many seconds from now.
+    ///
+    /// # Errors
+    ///
+    /// The user may not do this, or the lease is too long.
+    pub async fn extend_lease(&self, caller: &Caller, name: &Name, lease_s: u64) -> Result<Cluster, HubError> {
+        let tenant = tenant_of(caller)?;
+        let mut state = self.state.lock().await;
+        let id = (tenant.clone(), name.clone());
+        let record = state.clusters.get(&id).cloned();
+        let entity = entity_of(&tenant, name, record.as_ref())?;
+        self.decide(&state.directory, caller, Action::Write, &entity, record.is_some())?;
+        let Some(mut record) = record else { return Err(HubError::no_cluster(name)) };
+        record.lease_ends_ms = self.lease(now_ms(), Some(lease_s))?;
+        self.note(caller, Some(name), None, "allowed")?;
+        let mut changes = Changes::default();
+        changes.cluster(&id, Some(&record))?;
+        state.clusters.insert(id, record.clone());
+        self.write(changes).await?;
+        self.changed.notify_one();
+        Ok(record.view(None, self.machines(&record)))
+    }
+
+    /// The clusters that the caller may see.
+    ///
+    /// # Errors
+    ///
+    /// The request names no tenant.
+    pub async fn clusters(&self, caller: &Caller) -> Result<Vec<Cluster>, HubError> {
+        let tenant = tenant_of(caller)?;
+        let state = self.state.lock().await;
+        let mine = state.clusters.values().filter(|record| record.tenant == tenant);
+        let visible = mine.filter(|record| {
+            let entity = cluster_entity(record);
+            entity.is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
+        });
+        Ok(visible.map(|record| record.view(open_job(&state, record), Default::default())).collect())
+    }
+
+    /// A cluster with its machines.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not exist for the caller.
+    pub async fn cluster(&self, caller: &Caller, name: &Name) -> Result<Cluster, HubError> {
+        let record = self.record(caller, name, Action::Read).await?;
+        let state = self.state.lock().await;
+        Ok(record.view(open_job(&state, &record), self.machines(&record)))
+    }
+
+    /// The record of a cluster, if the caller may do the action.
+    pub(crate) async fn record(&self, caller: &Caller, name: &Name, action: Action) -> Result<ClusterRecord, HubError> {
+        let tenant = tenant_of(caller)?;
+        let state = self.state.lock().await;
+        let record = state.clusters.get(&(tenant.clone(), name.clone())).cloned();
+        let entity = entity_of(&tenant, name, record.as_ref())?;
+        self.decide(&state.directory, caller, action, &entity, record.is_some())?;
+        record.ok_or_else(|| HubError::no_cluster(name))
+    }
+
+    fn machines(&self, record: &ClusterRecord) -> machines::Table {
+        machines::read(&self.cluster_folder(&record.tenant, &record.name)).unwrap_or_else(|error| {
+            tracing::warn!(cluster = %record.name, %error, "the machines of a cluster can't be read");
+            machines::Table::new()
+        })
+    }
+
+    pub(crate) fn cluster_folder(&self, tenant: &Name, name: &Name) -> PathBuf {
+        self.config.folder.join("clusters").join(tenant.as_str()).join(name.as_str())
+    }
+
+    pub(crate) fn job_folder(&self, id: JobId) -> PathBuf {
+        self.config.folder.join("jobs").join(id.to_string())
+    }
+
+    fn lease(&self, now: u64, lease_s: Option<u64>) -> Result<Option<u64>, HubError> {
+        let lease = lease_s.or(self.config.default_lease_s);
+        if let (Some(longest), Some(lease)) = (self.config.longest_lease_s, lease)
+            && lease > longest
+        {
+            return Err(HubError::Bad(format!(
+                "the lease of {lease} s is longer than {longest} s, the longest of this hub"
+            )));
+        }
+        let lease = lease.or(self.config.longest_lease_s);
+        Ok(lease.map(|lease| now.saturating_add(lease.saturating_mul(1000))))
+    }
+
+    /// Checks the quotas of the tenant and of the owner.
+    fn check_quota(&self, state: &State, tenant: &Name, owner: &rights::Name, wanted: &Usage) -> Result<(), HubError> {
+        let mut of_tenant = Usage::default();
+        let mut of_owner = Usage::default();
+        for record in state.clusters.values().filter(|record| record.tenant == *tenant) {
+            if record.state == ClusterState::Terminated {
+                continue;
+            }
+            let mut usages = vec![&mut of_tenant];
+            if record.owner == *owner {
+                usages.push(&mut of_owner);
+            }
+            for usage in usages {
+                usage.machines = usage.machines.saturating_add(record.shape.wanted.nodes);
+                usage.clusters += 1;
+            }
+        }
+        let name = rights_name(tenant.as_str())?;
+        state.directory.fits(&name, owner, &of_tenant, &of_owner, wanted).map_err(|e| HubError::Quota(e.to_string()))
+    }
+
+    /// Makes changes durable. The hub stops if that fails.
+    async fn write(&self, changes: Changes) -> Result<(), HubError> {
+        let written = self.book.write(changes).await;
+        if written.is_err() {
+            self.broken.notify_one();
+        }
+        written
+    }
+}
+
+fn hash(token: &str) -> String {
+    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn not_done(error: NotDone) -> HubError {
+    match error {
+        NotDone::Unknown(id) => HubError::Missing { what: "job", name: id.to_string() },
+        NotDone::Status { .. } | NotDone::Priority(_) | NotDone::SameRule(_) | NotDone::UnknownRule(_) => {
+            HubError::Conflict(error.to_string())
+        }
+    }
+}
+
+/// The tenant of a request.
+pub(crate) fn tenant_of(caller: &Caller) -> Result<Name, HubError> {
+    caller.tenant.clone().ok_or_else(|| HubError::Bad("name a tenant: add `?tenant=NAME`".to_owned()))
+}
+
+pub(crate) fn rights_name(text: &str) -> Result<rights::Name, HubError> {
+    rights::Name::new(text).map_err(|e| HubError::Bad(e.to_string()))
+}
+
+fn check_size(wanted: &Wanted) -> Result<(), HubError> {
+    if (1..=MOST_NODES).contains(&wanted.nodes) {
+        return Ok(());
+    }
+    Err(HubError::Bad(format!("a cluster has 1 to {MOST_NODES} nodes, not {}", wanted.nodes)))
+}
+
+/// The right that an operation needs on the cluster.
+fn action_of(operation: &Operation) -> Action {
+    match operation {
+        Operation::Start { .. } | Operation::Stop { .. } | Operation::Restart { .. } => Action::Execute,
+        Operation::Create {}
+        | Operation::Resize { .. }
+        | Operation::Services { .. }
+        | Operation::Configure { .. }
+        | Operation::Sync {}
+        | Operation::Rollback {}
+        | Operation::Replace { .. }
+        | Operation::Delete {} => Action::Write,
+    }
+}
+
+/// A cluster for a decision. A cluster that does not exist has no owner.
+fn entity_of(tenant: &Name, name: &Name, record: Option<&ClusterRecord>) -> Result<Entity, HubError> {
+    let entity = Entity::of_tenant(&rights_name(tenant.as_str())?, Kind::Cluster, &rights_name(name.as_str())?);
+    Ok(match record {
+        Some(record) => entity.owned_by(&record.owner),
+        None => entity,
+    })
+}
+
+pub(crate) fn cluster_entity(record: &ClusterRecord) -> Option<Entity> {
+    entity_of(&record.tenant, &record.name, Some(record)).ok()
+}
+
+fn is_known(directory: &Directory, user: &UserId) -> bool {
+    match &user.tenant {
+        None => directory.super_administrators.contains(&user.name),
+        Some(tenant) => directory.tenants.get(tenant).is_some_and(|tenant| tenant.users.contains_key(&user.name)),
+    }
+}
+
+fn open_job(state: &State, record: &ClusterRecord) -> Option<u64> {
+    let name = queue_name(&record.tenant, &record.name);
+    let open = state.queue.jobs().filter(|job| job.status.outcome().is_none());
+    open.filter(|job| job.spec.cluster.as_deref() == Some(name.as_str())).map(|job| job.id.0).next()
+}
+
+/// A user in texts: `TENANT/USER`, or the name of a super administrator.
+pub(crate) fn user_text(user: &UserId) -> String {
+    match &user.tenant {
+        Some(tenant) => format!("{tenant}/{}", user.name),
+        None => user.name.to_string(),
+    }
+}
+
+/// The word for a kind in messages.
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Provider => "provider",
+        Kind::HardwareType => "hardware type",
+        Kind::ImageType => "image type",
+        Kind::Service => "service",
+        Kind::Template => "template",
+        Kind::Cluster => "cluster",
+        Kind::Machine => "machine",
+        Kind::Job => "job",
+        Kind::User => "user",
+        Kind::Group => "group",
+        Kind::Tenant => "tenant",
+        Kind::Audit => "audit",
+    }
+}

@@ -1,0 +1,120 @@
+//! What an operation would do, before it is ordered.
+
+use std::collections::BTreeSet;
+
+use cob_hub_api::{ClusterRequest, Name, Operation, Preview, PreviewNode, Wanted};
+use cob_permissions::Action;
+
+use super::error::HubError;
+use super::{Caller, ClusterRecord, Hub, check_size, tenant_of};
+use crate::catalogue::Part;
+use crate::job::machines::Table;
+use crate::job::{Failure, Place, Shape, look_ahead};
+
+impl Hub {
+    /// What a creation would do. Everybody of the tenant may ask: the answer shows nothing but the catalogue.
+    ///
+    /// # Errors
+    ///
+    /// There is no layout, or the model is refused.
+    pub async fn preview_creation(&self, caller: &Caller, request: &ClusterRequest) -> Result<Preview, HubError> {
+        let tenant = tenant_of(caller)?;
+        check_size(&request.wanted)?;
+        self.may_use(caller, &tenant, &request.wanted.template).await?;
+        let shape = Shape { wanted: request.wanted.clone(), catalogue: self.catalogue.head()? };
+        self.preview(&tenant, &request.name, &shape, &Table::new(), "create", true).await
+    }
+
+    /// What an operation on a cluster would do.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not exist for the caller, or the operation is not possible.
+    pub async fn preview_operation(
+        &self,
+        caller: &Caller,
+        name: &Name,
+        operation: &Operation,
+    ) -> Result<Preview, HubError> {
+        let record = self.record(caller, name, Action::Read).await?;
+        let machines = self.machines(&record);
+        let (shape, word) = self.aim(&record, operation)?;
+        check_size(&shape.wanted)?;
+        self.preview(&record.tenant, name, &shape, &machines, word, false).await
+    }
+
+    /// The shape that an operation leads to, and the word of `cobgen plan` for it.
+    fn aim(&self, record: &ClusterRecord, operation: &Operation) -> Result<(Shape, &'static str), HubError> {
+        let with = |change: &dyn Fn(&mut Wanted)| {
+            let mut shape = record.shape.clone();
+            change(&mut shape.wanted);
+            shape
+        };
+        Ok(match operation {
+            Operation::Create {} | Operation::Delete {} => (record.shape.clone(), operation.name()),
+            Operation::Resize { nodes } => {
+                let word = if *nodes < record.shape.wanted.nodes { "shrink" } else { "expand" };
+                (with(&|wanted| wanted.nodes = *nodes), word)
+            }
+            Operation::Configure { config } => (with(&|wanted| wanted.config.clone_from(config)), "configure"),
+            Operation::Sync {} => (Shape { catalogue: self.catalogue.head()?, ..record.shape.clone() }, "configure"),
+            Operation::Rollback {} => {
+                let former = record.former.clone();
+                let shape = former.ok_or_else(|| HubError::Conflict("the cluster has no former state".to_owned()))?;
+                (shape, "configure")
+            }
+            Operation::Start { .. } | Operation::Stop { .. } | Operation::Restart { .. } => {
+                (record.shape.clone(), operation.name())
+            }
+            Operation::Services { .. } | Operation::Replace { .. } => {
+                let what = format!("there is no preview of the operation `{}`", operation.name());
+                return Err(HubError::Bad(what));
+            }
+        })
+    }
+
+    async fn preview(
+        &self,
+        tenant: &Name,
+        name: &Name,
+        shape: &Shape,
+        machines: &Table,
+        word: &str,
+        is_new: bool,
+    ) -> Result<Preview, HubError> {
+        let failed = |error: std::io::Error| HubError::Internal(format!("can't make a temporary folder: {error}"));
+        let copy = tempfile::tempdir().map_err(failed)?;
+        let part = Part::Tenant(tenant.clone());
+        self.catalogue.export(&part, &shape.catalogue, copy.path())?;
+        let depot = self.cluster_folder(tenant, name).join("depot");
+        let place = Place {
+            programs: self.config.programs.clone(),
+            catalogue: copy.path(),
+            cluster: name,
+            depot: Some(depot.as_path()).filter(|depot| !is_new && depot.is_dir()),
+            machines,
+        };
+        let (layout, plan) = look_ahead(&place, &shape.wanted, word).await.map_err(refused)?;
+        let is_deletion = word == "delete";
+        let nodes: BTreeSet<&str> = layout.nodes.iter().map(|node| node.name.as_str()).collect();
+        let stays = |host: &str| !is_deletion && nodes.contains(host);
+        let create = nodes.iter().filter(|node| !is_deletion && !machines.contains_key(**node));
+        let preview = Preview {
+            create: create.map(|node| (*node).to_owned()).collect(),
+            delete: machines.keys().filter(|host| !stays(host)).cloned().collect(),
+            nodes: layout.nodes.iter().filter(|_| !is_deletion).map(node).collect(),
+            tasks: plan.tasks,
+            stages: plan.stages,
+        };
+        Ok(preview)
+    }
+}
+
+fn node(node: &crate::layout::Node) -> PreviewNode {
+    let crate::layout::Node { name, services, hardwaretype, imagetype } = node.clone();
+    PreviewNode { name, services, hardwaretype, imagetype }
+}
+
+fn refused(failure: Failure) -> HubError {
+    HubError::Conflict(failure.what)
+}

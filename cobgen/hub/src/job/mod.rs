@@ -1,0 +1,179 @@
+//! The process of a job: it performs the steps of an operation, and undoes these after a failure or a cancellation.
+//!
+//! The process needs nothing of the hub but the [`Order`] in the folder of the job. It writes its [`Record`] before and
+//! after each step, so a hub that comes later can read the outcome, and another process can continue after a crash.
+//!
+//! ```text
+//! mod ── perform (a step) ── machines ── provider
+//!  │        │  └ model (the file of the cluster) ── programs (cobgen, cobctl)
+//!  └ steps (which steps) ── record (what is done) ── log (for people)
+//! ```
+
+mod ahead;
+mod former;
+mod log;
+pub mod machines;
+mod model;
+mod order;
+mod perform;
+mod programs;
+mod record;
+mod solve;
+mod steps;
+
+use std::fs;
+use std::path::Path;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use ahead::{Place, Plan, look_ahead};
+pub use log::{Log, Stop};
+pub use order::{Order, Shape};
+pub use record::{Failure, Progress};
+pub use steps::Step;
+
+pub(crate) use model::FILE as CLUSTER_FILE;
+
+use machines::Machines;
+use perform::Performer;
+use programs::{Programs, RunError};
+use record::{Entry, Record};
+
+/// The number of steps of an operation.
+pub(crate) fn steps_of(operation: &cob_hub_api::Operation) -> usize {
+    steps::forward(operation, true).len()
+}
+
+/// The file with the order, in the folder of a job.
+pub const ORDER: &str = "order.json";
+/// The file with the record.
+pub const RECORD: &str = "record";
+/// The file with the log.
+pub const LOG: &str = "log";
+
+/// The exit status of a job's process: for people who look at it; the hub reads the record.
+const SUCCEEDED: u8 = 0;
+const FAILED: u8 = 1;
+const BROKEN: u8 = 3;
+
+/// Executes the job in a folder, from the step at which an earlier process stopped.
+///
+/// Returns the exit status of the process.
+pub async fn execute(folder: &Path) -> u8 {
+    let log = match Log::open(&folder.join(LOG)) {
+        Ok(log) => log,
+        Err(error) => return broken(None, &format!("{}: {error}", folder.join(LOG).display())),
+    };
+    let order = fs::read(folder.join(ORDER)).map_err(|e| e.to_string());
+    let order: Order = match order.and_then(|text| serde_json::from_slice(&text).map_err(|e| e.to_string())) {
+        Ok(order) => order,
+        Err(error) => return broken(Some(&log), &format!("{}: {error}", folder.join(ORDER).display())),
+    };
+    let (mut record, machines) = match (Record::open(&folder.join(RECORD)), Machines::open(&order)) {
+        (Ok(record), Ok(machines)) => (record, machines),
+        (Err(error), _) => return broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display())),
+        (_, Err(error)) => return broken(Some(&log), &format!("{}: {error}", order.folder.display())),
+    };
+    let (teller, stop) = Stop::new();
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return broken(Some(&log), "can't wait for signals");
+    };
+    tokio::spawn(async move {
+        terminate.recv().await;
+        // The receiver lives as long as the job.
+        let _ = teller.send(true);
+    });
+    let programs = Programs::new(order.programs.clone());
+    let performer = Performer { order: &order, programs, machines, log: &log, stop };
+    match run(performer, &mut record).await {
+        Ok(status) => status,
+        Err(error) => broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display())),
+    }
+}
+
+fn broken(log: Option<&Log>, what: &str) -> u8 {
+    if let Some(log) = log {
+        log.line(&format!("the job can't continue: {what}"));
+    }
+    BROKEN
+}
+
+async fn run(mut performer: Performer<'_>, record: &mut Record) -> std::io::Result<u8> {
+    let order = performer.order;
+    if let Some(clean) = record.progress().ended {
+        return Ok(if clean && !record.progress().is_undoing() { SUCCEEDED } else { FAILED });
+    }
+    if !record.progress().is_undoing() && record.progress().begun.is_empty() {
+        aim(order, record)?;
+    }
+    if !record.progress().is_undoing() {
+        let has_generation = order.folder.join("depot").is_dir();
+        for step in steps::forward(&order.operation, has_generation) {
+            match attempt(&performer, step, record).await? {
+                Ok(()) => {}
+                Err(RunError::Canceled) => {
+                    performer.log.line("canceled");
+                    record.append(Entry::Canceled)?;
+                    break;
+                }
+                Err(RunError::Failed(failure)) => {
+                    performer.log.line(&format!("failed: {failure}"));
+                    record.append(Entry::Failed { failure })?;
+                    break;
+                }
+            }
+        }
+    }
+    if !record.progress().is_undoing() {
+        if let Some(layout) = &record.progress().layout {
+            former::keep(&order.folder, layout)?;
+        }
+        record.append(Entry::Ended { clean: true })?;
+        return Ok(SUCCEEDED);
+    }
+    // A second order to stop does not stop the undoing; its own failure does.
+    performer.stop = Stop::new().1;
+    let begun = record.progress().begun.clone();
+    let steps = steps::undo(order, &begun);
+    let mut clean = !steps.is_empty() || steps::is_harmless(&begun);
+    for step in steps {
+        if let Err(error) = attempt(&performer, step, record).await? {
+            let what = match error {
+                RunError::Failed(failure) => failure.what,
+                RunError::Canceled => "it was canceled".to_owned(),
+            };
+            performer.log.line(&format!("could not {}: {what}", step.describe()));
+            clean = false;
+            break;
+        }
+    }
+    record.append(Entry::Ended { clean })?;
+    Ok(FAILED)
+}
+
+/// Records the shape that the operation leads to.
+fn aim(order: &Order, record: &mut Record) -> std::io::Result<()> {
+    let layout = former::read(&order.folder)?.unwrap_or_default();
+    let entry = match order.after(|| layout.nodes.into_iter().flat_map(|node| node.services).collect()) {
+        Ok(after) => Entry::Aimed { after },
+        Err(failure) => Entry::Failed { failure },
+    };
+    record.append(entry)
+}
+
+/// Performs a step that is not done.
+async fn attempt(performer: &Performer<'_>, step: Step, record: &mut Record) -> std::io::Result<Result<(), RunError>> {
+    if record.progress().done.contains(&step) {
+        return Ok(Ok(()));
+    }
+    if performer.stop.is_told() {
+        return Ok(Err(RunError::Canceled));
+    }
+    performer.log.line(&format!("== {}", step.describe()));
+    record.append(Entry::Begun { step })?;
+    let result = performer.step(step, record).await;
+    if result.is_ok() {
+        record.append(Entry::Done { step })?;
+    }
+    Ok(result)
+}

@@ -1,0 +1,16 @@
+//! The hub: users create clusters from templates, and the hub creates the machines, makes the generations and switches the
+//! hosts. Agents keep working without the hub, always.
+//!
+//! ```text
+//! server (HTTP) ── hub (requests, jobs) ── catalogue (models in git), audit
+//!                   └ job (the process of a job) ── provider (machines) ── layout ── durable
+//! ```
+
+pub mod audit;
+pub mod catalogue;
+pub mod durable;
+pub mod hub;
+pub mod job;
+pub mod layout;
+pub mod provider;
+pub mod server;

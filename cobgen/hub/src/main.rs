@@ -1,0 +1,188 @@
+//! The program `cobhub`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use cob_jobs::process;
+use cobhub::hub::{Config, Hub};
+use cobhub::provider::{self, Action};
+use cobhub::{audit, job, server};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The hub of many clusters: users, catalogue, jobs and machines
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the hub in a folder
+    #[command(after_help = "\
+Examples:
+  cobhub serve --folder /var/lib/cobhub
+  cobhub serve --folder hub --listen 127.0.0.1:7080
+  curl --unix-socket hub/hub.sock http://hub/v1/clusters?tenant=web
+
+Whoever may open FOLDER/hub.sock owns the hub. Other callers send a token:
+  curl -H 'Authorization: Bearer cob_…' http://127.0.0.1:7080/v1/clusters
+
+Exit status: 0 it was asked to stop; 1 it could not start, or its store failed.")]
+    Serve {
+        /// The folder with all data of the hub; made if it does not exist
+        #[arg(long, value_name = "DIR")]
+        folder: PathBuf,
+        /// Listen on this loopback address, too
+        #[arg(long, value_name = "IP:PORT")]
+        listen: Option<SocketAddr>,
+        /// The folder with cobd, cobgen and cobctl [default: the folder of this program]
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+        /// The folder with programs `cob-provider-TYPE` [default: FOLDER/provider-programs]
+        #[arg(long, value_name = "DIR")]
+        providers: Option<PathBuf>,
+        /// The lease of clusters that ask for none, in seconds [default: they live until they are deleted]
+        #[arg(long, value_name = "SECONDS")]
+        default_lease: Option<u64>,
+        /// The longest lease, in seconds
+        #[arg(long, value_name = "SECONDS")]
+        longest_lease: Option<u64>,
+        /// The longest duration of a switch, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+        switch_limit: u64,
+        /// The most jobs at a time
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        parallel_jobs: usize,
+    },
+    /// Verify the chain of an audit
+    #[command(after_help = "\
+Example:
+  cobhub verify-audit /var/lib/cobhub/audit
+
+Exit status: 0 the chain is whole; 1 it is broken.")]
+    VerifyAudit {
+        /// The file
+        file: PathBuf,
+    },
+    /// Execute a job: the hub runs this
+    #[command(hide = true)]
+    Job {
+        /// The folder of the job
+        folder: PathBuf,
+    },
+    /// Perform an action of the provider `process`: jobs run this
+    #[command(hide = true)]
+    Provider {
+        /// create, confirm, delete or list
+        #[arg(value_parser = |word: &str| Action::of(word).ok_or("create, confirm, delete or list"))]
+        action: Action,
+    },
+}
+
+fn main() -> ExitCode {
+    let command = Args::parse().command;
+    let result = match command {
+        Command::Provider { action } => return provider::process::run(action).into(),
+        Command::Job { folder } => return execute(&folder).into(),
+        Command::VerifyAudit { file } => verify(&file),
+        Command::Serve {
+            folder,
+            listen,
+            programs,
+            providers,
+            default_lease,
+            longest_lease,
+            switch_limit,
+            parallel_jobs,
+        } => settings(folder, programs, providers).and_then(|(folder, programs, providers)| {
+            let config = Config {
+                folder,
+                programs,
+                providers,
+                default_lease_s: default_lease,
+                longest_lease_s: longest_lease,
+                switch_limit_s: switch_limit,
+                parallel_jobs,
+            };
+            serve(config, listen)
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line to standard error; nobody may read it.
+fn tell(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The absolute paths of the hub's folders.
+fn settings(
+    folder: PathBuf,
+    programs: Option<PathBuf>,
+    providers: Option<PathBuf>,
+) -> anyhow::Result<(PathBuf, PathBuf, PathBuf)> {
+    cobhub::durable::make_folder(&folder).with_context(|| format!("can't make the folder {}", folder.display()))?;
+    let folder = folder.canonicalize().with_context(|| format!("can't find {}", folder.display()))?;
+    let own = || {
+        let program = std::env::current_exe().context("can't find this program")?;
+        Ok::<_, anyhow::Error>(program.parent().unwrap_or(Path::new("/")).to_owned())
+    };
+    let programs = programs.map_or_else(own, Ok)?;
+    for name in ["cobd", "cobgen", "cobctl"] {
+        anyhow::ensure!(
+            programs.join(name).is_file(),
+            "there is no program {name} in {}; name its folder with --programs",
+            programs.display()
+        );
+    }
+    let programs = programs.canonicalize()?;
+    let providers = providers.unwrap_or_else(|| folder.join("provider-programs"));
+    Ok((folder, programs, providers))
+}
+
+fn serve(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let socket = config.folder.join("hub.sock");
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let hub = Hub::open(config).await?;
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        server::serve(hub, &socket, listen, stop).await
+    })
+}
+
+fn execute(folder: &Path) -> u8 {
+    // The lock lives as long as the process: it is the proof of life.
+    let Ok(_alive) = process::begin(folder) else { return 4 };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(job::execute(folder)),
+        Err(_) => 3,
+    }
+}
+
+fn verify(file: &Path) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let end = audit::verify(file)?;
+    writeln!(std::io::stdout(), "the chain is whole: {} lines, the last has the hash {}", end.lines, end.hash)?;
+    Ok(())
+}

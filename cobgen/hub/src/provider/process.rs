@@ -1,0 +1,245 @@
+//! The provider `process`: a machine is a daemon on this machine, with a loopback address and a folder of its own.
+//!
+//! For the demo, for tests, and for a first look at the hub.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cob_processes::end_all_in;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Action, Answer, Deleted, Listed, ListedMachine, Refusal, Request, VERSION, Wish};
+use crate::durable;
+
+/// The type of the provider.
+pub const SORT: &str = "process";
+/// The port of all daemons.
+const PORT: u16 = 7077;
+/// How long a daemon has to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the processes of a machine have to end.
+const GRACE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
+/// The longest path of a Unix socket.
+const LONGEST_SOCKET: usize = 107;
+/// The longest request, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// What the provider keeps of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    token: String,
+    host: String,
+    tenant: String,
+    cluster: String,
+    address: Ipv4Addr,
+}
+
+/// Performs an action: reads the request from standard input, and writes the answer to standard output.
+///
+/// Returns the exit status.
+pub fn run(action: Action) -> u8 {
+    let mut text = Vec::new();
+    let answer = io::stdin()
+        .take(LONGEST)
+        .read_to_end(&mut text)
+        .map_err(|e| e.to_string())
+        .and_then(|_| serde_json::from_slice::<Request>(&text).map_err(|e| format!("the request is not valid: {e}")))
+        .and_then(|request| perform(action, &request));
+    let (value, status) = match answer {
+        Ok(value) => (value, 0),
+        Err(error) => (json!(Refusal { error, retry: false }), 1),
+    };
+    let mut out = io::stdout();
+    let written = serde_json::to_writer(&out, &value).map_err(io::Error::from).and_then(|()| out.flush());
+    if written.is_ok() { status } else { 3 }
+}
+
+fn perform(action: Action, request: &Request) -> Result<serde_json::Value, String> {
+    if request.version != VERSION {
+        return Err(format!("the request has version {}; this program knows {VERSION}", request.version));
+    }
+    let yard = Yard::open(&request.state).map_err(|e| format!("{}: {e}", request.state.display()))?;
+    let wish = || request.machine.as_ref().ok_or("the request names no machine");
+    match action {
+        Action::Create => Ok(json!(yard.create(wish()?)?)),
+        Action::Confirm => Ok(json!(yard.confirm(wish()?)?)),
+        Action::Delete => yard.delete(&wish()?.token).map(|()| json!(Deleted {})),
+        Action::List => Ok(json!(yard.list().map_err(|e| e.to_string())?)),
+    }
+}
+
+/// The machines of the provider.
+struct Yard {
+    folder: PathBuf,
+}
+
+impl Yard {
+    fn open(folder: &Path) -> io::Result<Self> {
+        durable::make_folder(folder)?;
+        Ok(Self { folder: folder.canonicalize()? })
+    }
+
+    /// The folder of a machine. Its name is short, because it holds a socket.
+    fn home(&self, token: &str) -> Result<PathBuf, String> {
+        if token.len() < 16 || !token.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(format!("{token:?} is not a token"));
+        }
+        Ok(self.folder.join(token))
+    }
+
+    fn kept(&self) -> io::Result<Vec<Kept>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path().join("machine.json");
+            match fs::read(&path) {
+                Ok(text) => all.push(serde_json::from_slice(&text)?),
+                // The creation of this machine has only begun, or the entry is the lock.
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    fn create(&self, wish: &Wish) -> Result<Answer, String> {
+        let home = self.home(&wish.token)?;
+        let failed = |error: io::Error| format!("{}: {error}", home.display());
+        let socket = home.join("http.sock");
+        if socket.as_os_str().len() > LONGEST_SOCKET {
+            return Err(format!(
+                "the path {} is too long for a socket; give the hub a folder with a shorter path",
+                socket.display()
+            ));
+        }
+        // Two creations at once do not choose the same address.
+        let lock = File::create(self.folder.join("lock")).map_err(failed)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
+        let all = self.kept().map_err(failed)?;
+        let kept = match all.iter().find(|kept| kept.token == wish.token) {
+            Some(kept) => kept.clone(),
+            None => {
+                let address = free_address(&all).ok_or("no loopback address is free")?;
+                let Wish { token, host, tenant, cluster, .. } = wish.clone();
+                let kept = Kept { token, host, tenant, cluster, address };
+                durable::make_folder(&home.join("state")).map_err(failed)?;
+                let config = format!(
+                    "host = {}\ndepot = {}\nstate_dir = \"state\"\nhttp = \"http.sock\"\nlisten = \"tcp://{address}:{PORT}\"\n",
+                    json!(wish.host),
+                    json!(wish.depot)
+                );
+                durable::replace(&home.join("cobd.toml"), config.as_bytes()).map_err(failed)?;
+                // The last file: from here on the machine exists.
+                durable::replace_json(&home.join("machine.json"), &kept).map_err(failed)?;
+                kept
+            }
+        };
+        drop(lock);
+        if UnixStream::connect(&socket).is_err() {
+            start(&home, &wish.programs).map_err(|e| format!("{}: {e}", wish.programs.join("cobd").display()))?;
+        }
+        Ok(answer(&kept))
+    }
+
+    fn confirm(&self, wish: &Wish) -> Result<Answer, String> {
+        let home = self.home(&wish.token)?;
+        let all = self.kept().map_err(|e| e.to_string())?;
+        let kept = all.iter().find(|kept| kept.token == wish.token).ok_or("the machine does not exist")?;
+        let limit = Instant::now() + PATIENCE;
+        while UnixStream::connect(home.join("http.sock")).is_err() {
+            if Instant::now() > limit {
+                return Err(format!("its daemon does not come up: see {}", home.join("cobd.log").display()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(answer(kept))
+    }
+
+    fn delete(&self, token: &str) -> Result<(), String> {
+        let home = self.home(token)?;
+        if !end_all_in(&home, GRACE) {
+            return Err(format!("processes in {} do not end", home.display()));
+        }
+        match fs::remove_dir_all(&home) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("{}: {error}", home.display())),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn list(&self) -> io::Result<Listed> {
+        let one = |kept: Kept| ListedMachine {
+            id: kept.token.clone(),
+            host: kept.host,
+            address: Some(format!("tcp://{}:{PORT}", kept.address)),
+            token: kept.token,
+        };
+        Ok(Listed { machines: self.kept()?.into_iter().map(one).collect() })
+    }
+}
+
+fn answer(kept: &Kept) -> Answer {
+    Answer { id: kept.token.clone(), address: Some(format!("tcp://{}:{PORT}", kept.address)) }
+}
+
+/// The first loopback address that no machine has and no program uses.
+fn free_address(all: &[Kept]) -> Option<Ipv4Addr> {
+    let candidates = (16..=254u8).flat_map(|a| (1..=254u8).flat_map(move |b| (1..=254u8).map(move |c| (a, b, c))));
+    candidates
+        .map(|(a, b, c)| Ipv4Addr::new(127, a, b, c))
+        .find(|address| !all.iter().any(|kept| kept.address == *address) && TcpListener::bind((*address, PORT)).is_ok())
+}
+
+/// Starts the daemon of a machine. It survives the job that asked for it.
+fn start(home: &Path, programs: &Path) -> io::Result<()> {
+    let log = File::options().create(true).append(true).open(home.join("cobd.log"))?;
+    let mut command = Command::new(programs.join("cobd"));
+    command
+        .args(["run", "--config"])
+        .arg(home.join("cobd.toml"))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .process_group(0);
+    command.spawn().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_token_never_becomes_a_path() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let yard = Yard::open(folder.path()).expect("opened");
+        for bad in ["", "..", "../../../../../etc/passwd", "0123456789abcdeg", "/0123456789abcdef"] {
+            assert!(yard.home(bad).is_err(), "{bad}");
+            assert!(yard.delete(bad).is_err(), "{bad}");
+        }
+        assert_eq!(yard.delete("0123456789abcdef"), Ok(()));
+    }
+
+    #[test]
+    fn addresses_differ() {
+        let kept = |address| Kept {
+            token: "t".to_owned(),
+            host: "h".to_owned(),
+            tenant: "t".to_owned(),
+            cluster: "c".to_owned(),
+            address,
+        };
+        let first = free_address(&[]).expect("free");
+        let second = free_address(&[kept(first)]).expect("free");
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,91 @@
+//! Who asks.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use cob_hub_api::Name;
+use cob_permissions::Subject;
+use serde::Deserialize;
+
+use super::answer::Refused;
+use crate::hub::{Caller, Hub, HubError};
+
+/// Where a request came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    /// The Unix socket of the hub's owner.
+    Socket,
+    /// A network address.
+    Address,
+}
+
+/// The tenant that a super administrator asks about.
+#[derive(Deserialize)]
+struct Tenant {
+    tenant: Option<Name>,
+}
+
+/// Finds the caller, or refuses.
+pub(super) async fn admit(State((hub, door)): State<(Arc<Hub>, Door)>, mut request: Request, next: Next) -> Response {
+    let asked = match asked(&request) {
+        Ok(asked) => asked,
+        Err(error) => return Refused(error).into_response(),
+    };
+    match caller(&hub, door, asked).await {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => Refused(error).into_response(),
+    }
+}
+
+/// What a request says of its caller.
+struct Asked {
+    token: Option<String>,
+    tenant: Option<Name>,
+    request: String,
+}
+
+fn asked(request: &Request) -> Result<Asked, HubError> {
+    let headers = request.headers();
+    // A page of a browser sends one of these; no page may ask in the name of its reader.
+    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
+        return Err(HubError::Forbidden("requests of web pages are refused".to_owned()));
+    }
+    let tenant = axum::extract::Query::<Tenant>::try_from_uri(request.uri())
+        .map_err(|e| HubError::Bad(format!("the query is not valid: {e}")))?;
+    Ok(Asked {
+        token: token(headers).map(str::to_owned),
+        tenant: tenant.0.tenant,
+        request: format!("{} {}", request.method(), request.uri().path()),
+    })
+}
+
+async fn caller(hub: &Hub, door: Door, asked: Asked) -> Result<Caller, HubError> {
+    let subject = match asked.token {
+        Some(token) => hub.subject(&token).await?,
+        None if door == Door::Socket => hub.owner().ok_or(HubError::Stranger)?,
+        None => return Err(HubError::Stranger),
+    };
+    let tenant = tenant(&subject, asked.tenant)?;
+    Ok(Caller { subject, tenant, request: asked.request })
+}
+
+/// The tenant of a request: a user's own, or the one that a super administrator names.
+fn tenant(subject: &Subject, asked: Option<Name>) -> Result<Option<Name>, HubError> {
+    let Some(own) = &subject.user.tenant else { return Ok(asked) };
+    let own = Name::new(own.as_str()).map_err(|e| HubError::Internal(e.to_string()))?;
+    match asked {
+        // Another tenant is refused in the same way, whether it exists or not.
+        Some(asked) if asked != own => Err(HubError::Missing { what: "tenant", name: asked.to_string() }),
+        Some(_) | None => Ok(Some(own)),
+    }
+}
+
+fn token(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
