@@ -18,7 +18,7 @@ use super::{Caller, Hub, cluster_entity, entity_of, rights_name, tenant_of};
 use crate::audit::Line;
 use crate::catalogue::Part;
 use crate::job::{self, Log, Progress, Stop, machines};
-use crate::provider::{Action as Call, CallError, Listed, Providers, Request, VERSION, process};
+use crate::provider::{Action as Call, CallError, MachineList, Providers, Request, VERSION, process};
 
 /// The most bytes of a log in an answer.
 const LOG: u64 = 256 << 10;
@@ -341,7 +341,7 @@ impl Hub {
         for (name, (sort, settings)) in providers {
             let provider = Name::new(&name).map_err(|e| HubError::Internal(e.to_string()))?;
             let request = Request { version: VERSION, state: caller.state(&name), settings, machine: None };
-            let listed: Result<Listed, CallError> = caller.call(&sort, Call::List, &request, &log, &stop).await;
+            let listed: Result<MachineList, CallError> = caller.call(&sort, Call::List, &request, &log, &stop).await;
             let listed = match listed {
                 Ok(listed) => listed,
                 Err(CallError::Passing(failure) | CallError::Final(failure)) => {

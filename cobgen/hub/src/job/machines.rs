@@ -20,7 +20,9 @@ use super::programs::RunError;
 use super::record::Failure;
 use crate::durable;
 use crate::layout::{Layout, Node};
-use crate::provider::{Action, Answer, CallError, Deleted, Listed, Providers, Request, VERSION, Wish, process};
+use crate::provider::{
+    Action, Answer, CallError, Deleted, MachineList, Providers, Request, VERSION, WantedMachine, process,
+};
 
 /// The file in the cluster's folder.
 pub const FILE: &str = "machines.json";
@@ -200,7 +202,7 @@ impl<'a> Machines<'a> {
         }
     }
 
-    async fn list(&self, machine: &MachineRecord, log: &Log, stop: &Stop) -> Result<Listed, RunError> {
+    async fn list(&self, machine: &MachineRecord, log: &Log, stop: &Stop) -> Result<MachineList, RunError> {
         let request = self.request(machine, None);
         self.providers
             .call(&machine.sort, Action::List, &request, log, stop)
@@ -237,7 +239,7 @@ impl<'a> Machines<'a> {
             version: VERSION,
             state: self.providers.state(machine.provider.as_str()),
             settings: machine.settings.clone(),
-            machine: host.map(|host| Wish {
+            machine: host.map(|host| WantedMachine {
                 token: machine.token.clone(),
                 host: host.to_owned(),
                 tenant: self.order.tenant.to_string(),

@@ -70,12 +70,12 @@ pub struct Request {
     pub settings: Map<String, Value>,
     /// The machine; absent for `list`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<Wish>,
+    pub machine: Option<WantedMachine>,
 }
 
 /// The machine that a provider is asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct WantedMachine {
     /// The token: a label that the machine has to carry.
     pub token: String,
     /// The host name.
@@ -109,7 +109,7 @@ pub struct Answer {
 
 /// The answer to `list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Listed {
+pub struct MachineList {
     /// The machines.
     pub machines: Vec<ListedMachine>,
 }

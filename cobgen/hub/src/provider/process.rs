@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Action, Answer, Deleted, Listed, ListedMachine, Refusal, Request, VERSION, Wish};
+use super::{Action, Answer, Deleted, ListedMachine, MachineList, Refusal, Request, VERSION, WantedMachine};
 use crate::durable;
 
 /// The type of the provider.
@@ -68,11 +68,11 @@ fn perform(action: Action, request: &Request) -> Result<serde_json::Value, Strin
         return Err(format!("the request has version {}; this program knows {VERSION}", request.version));
     }
     let yard = Yard::open(&request.state).map_err(|e| format!("{}: {e}", request.state.display()))?;
-    let wish = || request.machine.as_ref().ok_or("the request names no machine");
+    let wanted = || request.machine.as_ref().ok_or("the request names no machine");
     match action {
-        Action::Create => Ok(json!(yard.create(wish()?)?)),
-        Action::Confirm => Ok(json!(yard.confirm(wish()?)?)),
-        Action::Delete => yard.delete(&wish()?.token).map(|()| json!(Deleted {})),
+        Action::Create => Ok(json!(yard.create(wanted()?)?)),
+        Action::Confirm => Ok(json!(yard.confirm(wanted()?)?)),
+        Action::Delete => yard.delete(&wanted()?.token).map(|()| json!(Deleted {})),
         Action::List => Ok(json!(yard.list().map_err(|e| e.to_string())?)),
     }
 }
@@ -110,8 +110,8 @@ impl Yard {
         Ok(all)
     }
 
-    fn create(&self, wish: &Wish) -> Result<Answer, String> {
-        let home = self.home(&wish.token)?;
+    fn create(&self, wanted: &WantedMachine) -> Result<Answer, String> {
+        let home = self.home(&wanted.token)?;
         let failed = |error: io::Error| format!("{}: {error}", home.display());
         let socket = home.join("http.sock");
         if socket.as_os_str().len() > LONGEST_SOCKET {
@@ -124,17 +124,17 @@ impl Yard {
         let lock = File::create(self.folder.join("lock")).map_err(failed)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
         let all = self.kept().map_err(failed)?;
-        let kept = match all.iter().find(|kept| kept.token == wish.token) {
+        let kept = match all.iter().find(|kept| kept.token == wanted.token) {
             Some(kept) => kept.clone(),
             None => {
                 let address = free_address(&all).ok_or("no loopback address is free")?;
-                let Wish { token, host, tenant, cluster, .. } = wish.clone();
+                let WantedMachine { token, host, tenant, cluster, .. } = wanted.clone();
                 let kept = Kept { token, host, tenant, cluster, address };
                 durable::make_folder(&home.join("state")).map_err(failed)?;
                 let config = format!(
                     "host = {}\ndepot = {}\nstate_dir = \"state\"\nhttp = \"http.sock\"\nlisten = \"tcp://{address}:{PORT}\"\n",
-                    json!(wish.host),
-                    json!(wish.depot)
+                    json!(wanted.host),
+                    json!(wanted.depot)
                 );
                 durable::replace(&home.join("cobd.toml"), config.as_bytes()).map_err(failed)?;
                 // The last file: from here on the machine exists.
@@ -144,15 +144,15 @@ impl Yard {
         };
         drop(lock);
         if UnixStream::connect(&socket).is_err() {
-            start(&home, &wish.programs).map_err(|e| format!("{}: {e}", wish.programs.join("cobd").display()))?;
+            start(&home, &wanted.programs).map_err(|e| format!("{}: {e}", wanted.programs.join("cobd").display()))?;
         }
         Ok(answer(&kept))
     }
 
-    fn confirm(&self, wish: &Wish) -> Result<Answer, String> {
-        let home = self.home(&wish.token)?;
+    fn confirm(&self, wanted: &WantedMachine) -> Result<Answer, String> {
+        let home = self.home(&wanted.token)?;
         let all = self.kept().map_err(|e| e.to_string())?;
-        let kept = all.iter().find(|kept| kept.token == wish.token).ok_or("the machine does not exist")?;
+        let kept = all.iter().find(|kept| kept.token == wanted.token).ok_or("the machine does not exist")?;
         let limit = Instant::now() + PATIENCE;
         while UnixStream::connect(home.join("http.sock")).is_err() {
             if Instant::now() > limit {
@@ -174,14 +174,14 @@ impl Yard {
         }
     }
 
-    fn list(&self) -> io::Result<Listed> {
+    fn list(&self) -> io::Result<MachineList> {
         let one = |kept: Kept| ListedMachine {
             id: kept.token.clone(),
             host: kept.host,
             address: Some(format!("tcp://{}:{PORT}", kept.address)),
             token: kept.token,
         };
-        Ok(Listed { machines: self.kept()?.into_iter().map(one).collect() })
+        Ok(MachineList { machines: self.kept()?.into_iter().map(one).collect() })
     }
 }
 
