@@ -10,6 +10,7 @@ use cob_trust::enrol::Token;
 use cob_types::words::count;
 use cob_types::{HostName, PublicKey};
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use super::serve::address;
 use super::{Answer, CommandResult, Stop, Terminal, seconds};
@@ -62,7 +63,7 @@ pub struct EnrollArgs {
     /// Show the state of the tokens, and how often a token was refused
     #[arg(long, conflicts_with = "server")]
     list: bool,
-    /// Print {"commands": [{"host", "command", "expires"}]}, or with --list {"unknown", "tokens": [{"host",
+    /// Print {"commands": [{"host", "command", "token", "expires"}]}, or with --list {"unknown", "tokens": [{"host",
     /// "state", "made", "expires", "key", "refused"}]}; times in seconds since 1970-01-01 UTC
     #[arg(long)]
     pub(super) json: bool,
@@ -101,22 +102,28 @@ pub(super) fn run(args: &EnrollArgs, terminal: &mut Terminal<'_>) -> CommandResu
     for host in hosts {
         let token = Token::generate(host.clone(), key)?;
         tokens::issue(&args.depot, host, token.hash(), (now, args.expires), args.former())?;
-        commands.push((host, format!("cobd join tcp://{server} {}", *token.reveal())));
+        commands.push((host, token.reveal()));
     }
-    tell(args, now, &commands, terminal)
+    tell(args, (server, now), &commands, terminal)
 }
 
-fn tell(args: &EnrollArgs, now: u64, commands: &[(&HostName, String)], terminal: &mut Terminal<'_>) -> CommandResult {
+fn tell(
+    args: &EnrollArgs,
+    (server, now): (SocketAddr, u64),
+    commands: &[(&HostName, Zeroizing<String>)],
+    terminal: &mut Terminal<'_>,
+) -> CommandResult {
     let expires = now.saturating_add(args.expires);
+    let command = |token: &str| format!("cobd join tcp://{server} {token}");
     if args.json {
-        let one = |(host, command): &(&HostName, String)| json!({"host": host, "command": command, "expires": expires});
+        let one = |(host, token): &(&HostName, Zeroizing<String>)| json!({"host": host, "command": command(token), "token": **token, "expires": expires});
         let all: Vec<_> = commands.iter().map(one).collect();
         writeln!(terminal.out, "{:#}", json!({"commands": all}))?;
         return Ok(Answer::Done);
     }
-    for (host, command) in commands {
+    for (host, token) in commands {
         writeln!(terminal.err, "As root on {host}, until {}:", utc(signed(expires)))?;
-        writeln!(terminal.out, "{command}")?;
+        writeln!(terminal.out, "{}", command(token))?;
     }
     writeln!(
         terminal.err,
