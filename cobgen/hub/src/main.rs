@@ -1,13 +1,13 @@
 //! The program `cobhub`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use cob_jobs::process;
-use cobhub::hub::{Config, Hub};
+use cobhub::hub::{Config, Hub, KeySettings};
 use cobhub::provider::{self, Action};
 use cobhub::{audit, job, server};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,32 +33,7 @@ Whoever may open FOLDER/hub.sock owns the hub. Other callers send a token:
   curl -H 'Authorization: Bearer cob_…' http://127.0.0.1:7080/v1/clusters
 
 Exit status: 0 it was asked to stop; 1 it could not start, or its store failed.")]
-    Serve {
-        /// The folder with all data of the hub; made if it does not exist
-        #[arg(long, value_name = "DIR")]
-        folder: PathBuf,
-        /// Listen on this loopback address, too
-        #[arg(long, value_name = "IP:PORT")]
-        listen: Option<SocketAddr>,
-        /// The folder with cobd, cobgen and cobctl [default: the folder of this program]
-        #[arg(long, value_name = "DIR")]
-        programs: Option<PathBuf>,
-        /// The folder with programs `cob-provider-TYPE` [default: FOLDER/provider-programs]
-        #[arg(long, value_name = "DIR")]
-        providers: Option<PathBuf>,
-        /// The lease of clusters that ask for none, in seconds [default: they live until they are deleted]
-        #[arg(long, value_name = "SECONDS")]
-        default_lease: Option<u64>,
-        /// The longest lease, in seconds
-        #[arg(long, value_name = "SECONDS")]
-        longest_lease: Option<u64>,
-        /// The longest duration of a switch, in seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-        switch_limit: u64,
-        /// The most jobs at a time
-        #[arg(long, value_name = "N", default_value_t = 20)]
-        parallel_jobs: usize,
-    },
+    Serve(Box<ServeArgs>),
     /// Verify the chain of an audit
     #[command(after_help = "\
 Example:
@@ -84,33 +59,58 @@ Exit status: 0 the chain is whole; 1 it is broken.")]
     },
 }
 
+/// The options of `cobhub serve`.
+#[derive(clap::Args)]
+struct ServeArgs {
+    /// The folder with all data of the hub; made if it does not exist
+    #[arg(long, value_name = "DIR")]
+    folder: PathBuf,
+    /// Listen on this loopback address, too
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// The folder with cobd, cobgen and cobctl [default: the folder of this program]
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// The folder with programs `cob-provider-TYPE` [default: FOLDER/provider-programs]
+    #[arg(long, value_name = "DIR")]
+    providers: Option<PathBuf>,
+    /// The lease of clusters that ask for none, in seconds [default: they live until they are deleted]
+    #[arg(long, value_name = "SECONDS")]
+    default_lease: Option<u64>,
+    /// The longest lease, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    longest_lease: Option<u64>,
+    /// The longest duration of a switch, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    switch_limit: u64,
+    /// The most jobs at a time
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    parallel_jobs: usize,
+    /// The public key of a publisher; once for each. With a publisher, hosts and hub prove their identities, and hosts
+    /// accept only signed generations. Without, all machines are on this machine and prove nothing
+    #[arg(long = "publisher", value_name = "KEY")]
+    publishers: Vec<String>,
+    /// How many publishers must sign a generation
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "publishers")]
+    threshold: usize,
+    /// A program that is asked for signatures, as `PROGRAM DEPOT GENERATION` [default: people sign with `cobgen sign`]
+    #[arg(long, value_name = "PROGRAM", requires = "publishers")]
+    signer: Option<PathBuf>,
+    /// The address at which hosts reach this machine, for generations
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", requires = "publishers")]
+    depot_address: IpAddr,
+    /// The first port at which hosts reach generations; each cluster has a port
+    #[arg(long, value_name = "PORT", default_value_t = 7100, requires = "publishers")]
+    depot_ports: u16,
+}
+
 fn main() -> ExitCode {
     let command = Args::parse().command;
     let result = match command {
         Command::Provider { action } => return provider::process::run(action).into(),
         Command::Job { folder } => return execute(&folder).into(),
         Command::VerifyAudit { file } => verify(&file),
-        Command::Serve {
-            folder,
-            listen,
-            programs,
-            providers,
-            default_lease,
-            longest_lease,
-            switch_limit,
-            parallel_jobs,
-        } => settings(folder, programs, providers).and_then(|(folder, programs, providers)| {
-            let config = Config {
-                folder,
-                programs,
-                providers,
-                default_lease_s: default_lease,
-                longest_lease_s: longest_lease,
-                switch_limit_s: switch_limit,
-                parallel_jobs,
-            };
-            serve(config, listen)
-        }),
+        Command::Serve(args) => config(*args).and_then(|(config, listen)| serve(config, listen)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,19 +127,16 @@ fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The absolute paths of the hub's folders.
-fn settings(
-    folder: PathBuf,
-    programs: Option<PathBuf>,
-    providers: Option<PathBuf>,
-) -> anyhow::Result<(PathBuf, PathBuf, PathBuf)> {
+/// The settings of a hub, with absolute paths.
+fn config(args: ServeArgs) -> anyhow::Result<(Config, Option<SocketAddr>)> {
+    let folder = args.folder;
     cobhub::durable::make_folder(&folder).with_context(|| format!("can't make the folder {}", folder.display()))?;
     let folder = folder.canonicalize().with_context(|| format!("can't find {}", folder.display()))?;
     let own = || {
         let program = std::env::current_exe().context("can't find this program")?;
         Ok::<_, anyhow::Error>(program.parent().unwrap_or(Path::new("/")).to_owned())
     };
-    let programs = programs.map_or_else(own, Ok)?;
+    let programs = args.programs.map_or_else(own, Ok)?;
     for name in ["cobd", "cobgen", "cobctl"] {
         anyhow::ensure!(
             programs.join(name).is_file(),
@@ -147,9 +144,25 @@ fn settings(
             programs.display()
         );
     }
-    let programs = programs.canonicalize()?;
-    let providers = providers.unwrap_or_else(|| folder.join("provider-programs"));
-    Ok((folder, programs, providers))
+    let keys = KeySettings {
+        publishers: args.publishers,
+        threshold: args.threshold,
+        signer: args.signer.map(std::path::absolute).transpose()?,
+        address: args.depot_address,
+        first_port: args.depot_ports,
+    };
+    let providers = args.providers.map(std::path::absolute).transpose()?;
+    let config = Config {
+        providers: providers.unwrap_or_else(|| folder.join("provider-programs")),
+        folder,
+        programs: programs.canonicalize()?,
+        default_lease_s: args.default_lease,
+        longest_lease_s: args.longest_lease,
+        switch_limit_s: args.switch_limit,
+        parallel_jobs: args.parallel_jobs,
+        keys: Some(keys).filter(|keys| !keys.publishers.is_empty()),
+    };
+    Ok((config, args.listen))
 }
 
 fn serve(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<()> {

@@ -1,5 +1,7 @@
 //! Jobs: their starts, their ends, and the leases of clusters.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +12,14 @@ use tokio::sync::mpsc::Receiver;
 use tracing::{info, warn};
 
 use super::book::{Changes, State};
+use super::depots;
 use super::error::HubError;
 use super::records::{ClusterKey, ClusterRecord};
 use super::runner::News;
 use super::{Caller, Hub, now_ms, rights_name};
 use crate::catalogue::Part;
 use crate::durable;
-use crate::job::{self, Order, Progress, Shape};
+use crate::job::{self, Keys, Order, Progress, Shape};
 
 /// The longest time between two looks at leases.
 const LOOK: Duration = Duration::from_secs(30);
@@ -25,6 +28,9 @@ impl Hub {
     /// Takes up the jobs of an earlier hub, and begins to handle news of processes.
     pub(super) async fn begin(self: Arc<Self>, news: Receiver<News>) -> Result<(), HubError> {
         let mut state = self.state.lock().await;
+        for record in state.clusters.values().filter(|record| record.state != ClusterState::Terminated) {
+            self.serve_depot(record);
+        }
         let effects = state.queue.resume(Millis(now_ms()));
         let mut changes = Changes::default();
         changes.queue(&mut state.queue)?;
@@ -137,9 +143,7 @@ impl Hub {
         }
         self.write(changes).await?;
         for folder in gone {
-            if let Err(error) = std::fs::remove_dir_all(&folder) {
-                warn!(folder = %folder.display(), %error, "the folder of a deleted cluster stays");
-            }
+            self.clear_away(folder);
         }
         for effect in effects {
             match effect {
@@ -156,6 +160,26 @@ impl Hub {
         Ok(())
     }
 
+    /// Deletes the folder of a cluster that is gone. Its name is free at once, for a new cluster.
+    fn clear_away(&self, folder: PathBuf) {
+        let aside = tempfile::Builder::new().prefix(".gone-").tempdir_in(self.config.folder.join("clusters"));
+        let moved = aside.and_then(|aside| {
+            let moved = std::fs::rename(&folder, aside.path().join("cluster"));
+            moved.map(|()| aside)
+        });
+        let depots = self.depots.clone();
+        let clear = move || {
+            depots.end(&folder);
+            // The folder of a creation that was canceled in the queue was never made.
+            if let Ok(Err(error)) = moved.map(tempfile::TempDir::close) {
+                warn!(folder = %folder.display(), %error, "the folder of a deleted cluster stays");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("clear away".to_owned()).spawn(clear) {
+            warn!(%error, "no thread to delete the folder of a cluster");
+        }
+    }
+
     /// The effect of an ended job on its cluster.
     fn finish(
         &self,
@@ -163,7 +187,7 @@ impl Hub {
         changes: &mut Changes,
         id: JobId,
         outcome: Outcome,
-        gone: &mut Vec<std::path::PathBuf>,
+        gone: &mut Vec<PathBuf>,
     ) -> Result<(), HubError> {
         let Some(job) = state.queue.job(id) else { return Ok(()) };
         let payload = job.spec.payload.clone();
@@ -197,7 +221,7 @@ impl Hub {
         }
     }
 
-    fn prepare(&self, state: &State, run: Run, folder: &std::path::Path) -> Result<(), HubError> {
+    fn prepare(&self, state: &State, run: Run, folder: &Path) -> Result<(), HubError> {
         let failed = |error: std::io::Error| HubError::Internal(format!("{}: {error}", folder.display()));
         if folder.join(job::ORDER).is_file() {
             // A repetition continues with the same order.
@@ -238,17 +262,39 @@ impl Hub {
             shape,
             former: record.former.clone(),
             newest,
+            has_generation: record.generation.is_some(),
             keep_failed: record.keep_failed,
             programs: self.config.programs.clone(),
             providers: self.config.providers.clone(),
             provider_state: self.config.folder.join("providers"),
             switch_limit_s: self.config.switch_limit_s,
+            keys: self.keys_of(record),
         };
+        self.serve_depot(record);
         durable::replace_json(&folder.join(job::ORDER), &order).map_err(failed)
     }
 
+    fn keys_of(&self, record: &ClusterRecord) -> Option<Keys> {
+        let (keys, port, operator) = (self.config.keys.as_ref()?, record.depot_port?, self.operator.clone()?);
+        Some(Keys {
+            server: format!("tcp://{}", SocketAddr::new(keys.address, port)),
+            operator_key: depots::operator_file(&self.config),
+            operator,
+            publishers: keys.publishers.clone(),
+            threshold: keys.threshold,
+            signer: keys.signer.clone(),
+        })
+    }
+
+    /// Gives out the generations of a cluster to its hosts.
+    pub(super) fn serve_depot(&self, record: &ClusterRecord) {
+        if let Some(port) = record.depot_port {
+            self.depots.serve(&self.cluster_folder(&record.tenant, &record.name), port);
+        }
+    }
+
     /// Copies a version of the catalogue into the folder of a cluster, whole or not at all.
-    fn copy_catalogue(&self, tenant: &Name, version: &str, to: &std::path::Path) -> Result<(), HubError> {
+    fn copy_catalogue(&self, tenant: &Name, version: &str, to: &Path) -> Result<(), HubError> {
         if to.is_dir() {
             return Ok(());
         }

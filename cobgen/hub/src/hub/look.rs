@@ -240,6 +240,9 @@ impl Hub {
         let waits = state.queue.obstacles_of(job.id).into_iter().map(|obstacle| obstacle_text(&obstacle));
         let reason = match &job.cause {
             Some(cause) => Some(cause.to_string()),
+            None if progress.unsigned.is_some() => progress
+                .unsigned
+                .map(|generation| format!("generation {generation} waits for signatures: see the log of the job")),
             None if job.status.is_pending() => waits.reduce(|all, next| format!("{all}; {next}")),
             None => None,
         };

@@ -10,6 +10,7 @@
 //! ```
 
 mod book;
+mod depots;
 mod effects;
 mod error;
 mod look;
@@ -17,6 +18,8 @@ mod preview;
 mod records;
 mod runner;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,6 +39,7 @@ use crate::catalogue::Catalogue;
 use crate::durable;
 use crate::job::{Shape, machines};
 use book::{Book, Changes, State, queue_name};
+use depots::Depots;
 use records::{HubLock, Payload};
 use runner::Runner;
 
@@ -61,6 +65,23 @@ pub struct Config {
     pub switch_limit_s: u64,
     /// The most jobs that run at a time.
     pub parallel_jobs: usize,
+    /// How hosts and hub prove their identities; absent: all machines are on this machine, and prove nothing.
+    pub keys: Option<KeySettings>,
+}
+
+/// Keys of all clusters of a hub.
+#[derive(Debug, Clone)]
+pub struct KeySettings {
+    /// The public keys of the publishers that hosts trust.
+    pub publishers: Vec<String>,
+    /// How many publishers must sign a generation.
+    pub threshold: usize,
+    /// A program that is asked for signatures: `PROGRAM DEPOT GENERATION`.
+    pub signer: Option<PathBuf>,
+    /// The address at which hosts reach the servers of depots.
+    pub address: IpAddr,
+    /// The first port of these servers: one for each cluster.
+    pub first_port: u16,
 }
 
 /// A hub.
@@ -72,6 +93,9 @@ pub struct Hub {
     book: Book,
     state: Mutex<State>,
     runner: Runner,
+    depots: Depots,
+    /// The public half of the hub's own key as an operator; absent without keys.
+    operator: Option<String>,
     /// A timer or limit has changed.
     changed: Notify,
     /// The store has failed: the hub stops.
@@ -120,6 +144,11 @@ impl Hub {
             changes.directory(&state.directory)?;
             book.write(changes).await?;
         }
+        let operator = match &config.keys {
+            Some(_) => Some(depots::operator_key(&config)?),
+            None => None,
+        };
+        let depots = Depots::new(&config);
         let (runner, events) = Runner::new();
         let hub = Arc::new(Self {
             config,
@@ -128,6 +157,8 @@ impl Hub {
             book,
             state: Mutex::new(state),
             runner,
+            depots,
+            operator,
             changed: Notify::new(),
             broken: Notify::new(),
         });
@@ -312,6 +343,7 @@ impl Hub {
             created_ms: now,
             lease_ends_ms: self.lease(now, request.lease_s)?,
             keep_failed: request.keep_failed,
+            depot_port: self.free_port(&state)?,
         };
         let mut changes = Changes::default();
         changes.cluster(&id, Some(&record))?;
@@ -493,6 +525,14 @@ impl Hub {
         }
         let lease = lease.or(self.config.longest_lease_s);
         Ok(lease.map(|lease| now.saturating_add(lease.saturating_mul(1000))))
+    }
+
+    /// The first port that no cluster has.
+    fn free_port(&self, state: &State) -> Result<Option<u16>, HubError> {
+        let Some(keys) = &self.config.keys else { return Ok(None) };
+        let taken: BTreeSet<u16> = state.clusters.values().filter_map(|record| record.depot_port).collect();
+        let free = (keys.first_port..=u16::MAX).find(|port| !taken.contains(port));
+        free.map(Some).ok_or_else(|| HubError::Conflict("no port is free for the cluster's depot".to_owned()))
     }
 
     /// Checks the quotas of the tenant and of the owner.

@@ -36,6 +36,9 @@ pub struct ClusterRecord {
     pub lease_ends_ms: Option<u64>,
     /// Whether machines stay after a failed creation.
     pub keep_failed: bool,
+    /// The port of the server of its depot, if hosts and hub have keys.
+    #[serde(default)]
+    pub depot_port: Option<u16>,
 }
 
 /// The work of a job.

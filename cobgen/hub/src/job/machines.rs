@@ -4,6 +4,7 @@
 //! disk before the next call of a provider: so a machine that was requested is never forgotten.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::log::{Log, Stop};
-use super::order::Order;
-use super::programs::RunError;
+use super::order::{Keys, Order};
+use super::programs::{Programs, RunError};
 use super::record::Failure;
 use crate::durable;
 use crate::layout::{Layout, Node};
 use crate::provider::{
-    Action, Answer, CallError, Deleted, MachineList, Providers, Request, VERSION, WantedMachine, process,
+    Action, Answer, CallError, Deleted, Join, MachineList, Providers, Request, VERSION, WantedMachine, process,
 };
 
 /// The file in the cluster's folder.
@@ -32,6 +33,36 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many calls run at a time.
 const AT_ONCE: usize = 8;
+
+/// A token that ends within so many seconds is made anew.
+const SPARE: u64 = 600;
+/// How long a new machine has to enrol.
+const ENROLMENT: Duration = Duration::from_mins(10);
+
+/// The answer of `cobgen enroll`.
+#[derive(Deserialize)]
+struct Issued {
+    commands: Vec<IssuedToken>,
+}
+
+#[derive(Deserialize)]
+struct IssuedToken {
+    token: String,
+    expires: u64,
+}
+
+/// The answer of `cobgen enroll --list`.
+#[derive(Deserialize)]
+struct Tokens {
+    tokens: Vec<ListedToken>,
+}
+
+#[derive(Deserialize)]
+struct ListedToken {
+    host: String,
+    expires: u64,
+    state: String,
+}
 
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +96,9 @@ pub struct MachineRecord {
     /// The address of its daemon.
     #[serde(default)]
     pub address: Option<String>,
+    /// The token with which its daemon enrols, and when it ends, in seconds since 1970-01-01 UTC.
+    #[serde(default)]
+    pub enrolment: Option<(String, u64)>,
 }
 
 /// The machines of a cluster, by host name.
@@ -87,6 +121,7 @@ pub fn read(folder: &Path) -> io::Result<Table> {
 pub(crate) struct Machines<'a> {
     order: &'a Order,
     providers: Providers,
+    programs: Programs,
     path: PathBuf,
     table: Mutex<Table>,
 }
@@ -94,7 +129,8 @@ pub(crate) struct Machines<'a> {
 impl<'a> Machines<'a> {
     pub(crate) fn open(order: &'a Order) -> io::Result<Self> {
         let providers = Providers::new(order.providers.clone(), order.provider_state.clone());
-        Ok(Self { order, providers, path: order.folder.join(FILE), table: Mutex::new(read(&order.folder)?) })
+        let programs = Programs::new(order.programs.clone());
+        Ok(Self { order, providers, programs, path: order.folder.join(FILE), table: Mutex::new(read(&order.folder)?) })
     }
 
     /// The present table.
@@ -146,9 +182,13 @@ impl<'a> Machines<'a> {
                 table.insert(host.clone(), machine);
             })?;
         }
-        let Some(machine) = self.table().get(host).cloned() else { return Ok(()) };
+        let Some(mut machine) = self.table().get(host).cloned() else { return Ok(()) };
         if machine.state == MachineState::Requested {
             log.line(&format!("{host}: create ({})", machine.provider));
+            if let Some(keys) = &self.order.keys {
+                machine.enrolment = Some(self.enrolment(keys, host, machine.enrolment, log, stop).await?);
+                self.set(host, |kept| kept.enrolment.clone_from(&machine.enrolment))?;
+            }
             let answer = self.adopt_or_create(host, &machine, former.is_some(), log, stop).await?;
             self.set(host, |machine| {
                 (machine.id, machine.address) = (Some(answer.id), answer.address);
@@ -157,6 +197,9 @@ impl<'a> Machines<'a> {
         }
         let Some(machine) = self.table().get(host).cloned() else { return Ok(()) };
         let answer: Answer = self.call(host, &machine, Action::Confirm, log, stop).await?;
+        if let Some((_, ends)) = &machine.enrolment {
+            self.wait_for_key(host, *ends, log, stop).await?;
+        }
         let address = answer.address.or(machine.address);
         if address.is_none() {
             let what = format!("{host}: the provider {} confirms the machine without an address", machine.provider);
@@ -165,9 +208,61 @@ impl<'a> Machines<'a> {
         self.set(host, |machine| {
             machine.address = address;
             machine.state = MachineState::Confirmed;
+            // It is used up.
+            machine.enrolment = None;
         })?;
         log.line(&format!("{host}: confirmed"));
         Ok(())
+    }
+
+    /// The token for a new machine: the kept one, because an earlier call may have passed it on, or a new one.
+    async fn enrolment(
+        &self,
+        keys: &Keys,
+        host: &str,
+        kept: Option<(String, u64)>,
+        log: &Log,
+        stop: &Stop,
+    ) -> Result<(String, u64), RunError> {
+        let now = crate::hub::now_ms() / 1000;
+        if let Some(kept) = kept.filter(|(_, ends)| *ends > now.saturating_add(SPARE)) {
+            return Ok(kept);
+        }
+        let depot = self.order.folder.join("depot");
+        let words: Vec<OsString> = vec![
+            "enroll".into(),
+            host.into(),
+            "--depot".into(),
+            depot.into(),
+            "--server".into(),
+            (&keys.server).into(),
+            "--json".into(),
+        ];
+        let issued: Issued = self.programs.cobgen(&words, log, stop).await?;
+        let issued = issued.commands.into_iter().next().ok_or_else(|| Failure::new("cobgen enroll gave no token"))?;
+        Ok((issued.token, issued.expires))
+    }
+
+    /// Waits until the machine has enrolled its key: only then it is the host that was asked for.
+    async fn wait_for_key(&self, host: &str, ends: u64, log: &Log, stop: &Stop) -> Result<(), RunError> {
+        let depot = self.order.folder.join("depot");
+        let words: Vec<OsString> =
+            vec!["enroll".into(), "--list".into(), "--depot".into(), depot.into(), "--json".into()];
+        let begun = std::time::Instant::now();
+        loop {
+            let tokens: Tokens = self.programs.cobgen(&words, log, stop).await?;
+            // A replaced machine had a token of its own, with another end.
+            let is_ours = |token: &&ListedToken| token.host == host && token.expires == ends;
+            if tokens.tokens.iter().find(is_ours).is_some_and(|token| token.state == "enrolled") {
+                return Ok(());
+            }
+            if begun.elapsed() > ENROLMENT {
+                let what = format!("{host}: the machine has not enrolled within {} minutes", ENROLMENT.as_secs() / 60);
+                let hint = "does it reach the depot's server? Its log and `cobgen enroll --list` say more";
+                return Err(Failure::new(what).hint(hint).into());
+            }
+            wait(PAUSE, stop).await?;
+        }
     }
 
     /// Creates a machine. If an earlier call may have created it, a machine with its token is adopted instead: not every
@@ -246,7 +341,10 @@ impl<'a> Machines<'a> {
                 cluster: self.order.cluster.to_string(),
                 hardware: machine.hardware.clone(),
                 image: machine.image.clone(),
-                depot: self.order.folder.join("depot"),
+                join: match (&self.order.keys, &machine.enrolment) {
+                    (Some(keys), Some((token, _))) => Join::Token { server: keys.server.clone(), token: token.clone() },
+                    _ => Join::Depot(self.order.folder.join("depot")),
+                },
                 programs: self.order.programs.clone(),
                 id: machine.id.clone(),
             }),
@@ -312,6 +410,7 @@ fn request(layout: &Layout, node: &Node) -> Result<MachineRecord, Failure> {
         state: MachineState::Requested,
         id: None,
         address: None,
+        enrolment: None,
     })
 }
 

@@ -28,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use ahead::{Place, Plan, look_ahead};
 pub use log::{Log, Stop};
-pub use order::{Order, Shape};
+pub use order::{Keys, Order, Shape};
 pub use record::{Failure, Progress};
 pub use steps::Step;
 
@@ -107,8 +107,7 @@ async fn run(mut performer: Performer<'_>, record: &mut Record) -> std::io::Resu
         aim(order, record)?;
     }
     if !record.progress().is_undoing() {
-        let has_generation = order.folder.join("depot").is_dir();
-        for step in steps::forward(&order.operation, has_generation) {
+        for step in steps::forward(&order.operation, order.has_generation) {
             match attempt(&performer, step, record).await? {
                 Ok(()) => {}
                 Err(RunError::Canceled) => {

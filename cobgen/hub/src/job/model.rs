@@ -7,11 +7,15 @@ use cob_hub_api::{Name, Wanted};
 use serde_json::{Map, Value, json};
 
 use super::machines::Table;
+use super::order::Keys;
 use crate::durable;
 use crate::layout::Layout;
 
 /// The file that the hub adds to the catalogue. The catalogue itself can't have a file of this name.
 pub(crate) const FILE: &str = "cluster-of-the-hub.json";
+
+/// The name of the hub among the operators.
+const OPERATOR: &str = "cobhub";
 
 /// What the file says of the nodes.
 pub(crate) enum Nodes<'a> {
@@ -28,6 +32,7 @@ pub(crate) fn write(
     wanted: &Wanted,
     nodes: &Nodes<'_>,
     machines: &Table,
+    keys: Option<&Keys>,
 ) -> io::Result<PathBuf> {
     let mut cluster = Map::new();
     cluster.insert("template".to_owned(), json!(wanted.template));
@@ -49,14 +54,20 @@ pub(crate) fn write(
     set("hardwaretype", wanted.hardwaretype.as_ref().map(|ty| json!(ty)));
     set("imagetype", wanted.imagetype.as_ref().map(|ty| json!(ty)));
     set("config", (!wanted.config.is_empty()).then(|| json!(wanted.config)));
-    let model = json!({ "hosts": hosts, "clusters": { (name.as_str()): cluster } });
-    durable::replace_json(&catalogue.join(FILE), &model)?;
-    Ok(catalogue.to_owned())
+    write_sections(catalogue, json!({ "hosts": hosts, "clusters": { (name.as_str()): cluster } }), keys)
 }
 
 /// Writes the file of a cluster without services: its hosts only.
-pub(crate) fn write_empty(catalogue: &Path, name: &Name, machines: &Table) -> io::Result<PathBuf> {
-    durable::replace_json(&catalogue.join(FILE), &json!({ "hosts": hosts(name, machines, |_| true) }))?;
+pub(crate) fn write_empty(catalogue: &Path, name: &Name, machines: &Table, keys: Option<&Keys>) -> io::Result<PathBuf> {
+    write_sections(catalogue, json!({ "hosts": hosts(name, machines, |_| true) }), keys)
+}
+
+/// Writes the file, with the hub as an operator of the hosts. It may give orders, but run no commands of its own.
+fn write_sections(catalogue: &Path, mut sections: Value, keys: Option<&Keys>) -> io::Result<PathBuf> {
+    if let (Some(keys), Value::Object(sections)) = (keys, &mut sections) {
+        sections.insert("operators".to_owned(), json!({ OPERATOR: { "role": "operate", "key": keys.operator } }));
+    }
+    durable::replace_json(&catalogue.join(FILE), &sections)?;
     Ok(catalogue.to_owned())
 }
 

@@ -27,6 +27,9 @@ pub struct Order {
     pub former: Option<Shape>,
     /// The newest version of the catalogue.
     pub newest: String,
+    /// Whether the cluster has a generation.
+    #[serde(default)]
+    pub has_generation: bool,
     /// Whether machines stay after a failed creation.
     pub keep_failed: bool,
     /// The folder with the programs `cobd`, `cobgen` and `cobctl`.
@@ -37,6 +40,26 @@ pub struct Order {
     pub provider_state: PathBuf,
     /// The longest duration of a switch, in seconds.
     pub switch_limit_s: u64,
+    /// How hosts and hub prove their identities; absent: all are on this machine, and prove nothing.
+    #[serde(default)]
+    pub keys: Option<Keys>,
+}
+
+/// Keys of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    /// Where the cluster's hosts reach its depot: `tcp://IP:PORT`.
+    pub server: String,
+    /// The file of the hub's own key as an operator of the hosts.
+    pub operator_key: PathBuf,
+    /// Its public half.
+    pub operator: String,
+    /// The publishers that may sign generations.
+    pub publishers: Vec<String>,
+    /// How many of them must sign.
+    pub threshold: usize,
+    /// A program that is asked for signatures; absent: a person signs with `cobgen sign`.
+    pub signer: Option<PathBuf>,
 }
 
 /// A request and the version of the catalogue that it refers to.

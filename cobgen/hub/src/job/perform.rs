@@ -11,12 +11,14 @@ use serde::Deserialize;
 use super::log::{Log, Stop};
 use super::machines::Machines;
 use super::model::{self, Nodes};
-use super::order::{Order, Shape};
+use super::order::{Keys, Order, Shape};
 use super::programs::{Programs, RunError};
 use super::record::{Entry, Failure, Record};
 use super::steps::Step;
 use crate::layout::Layout;
 
+/// The pause between two looks for signatures.
+const SIGNATURE: Duration = Duration::from_secs(2);
 /// How much longer than its own limit a command of `cobctl` may take.
 const MARGIN: Duration = Duration::from_secs(60);
 
@@ -24,6 +26,18 @@ const MARGIN: Duration = Duration::from_secs(60);
 #[derive(Deserialize)]
 struct Generated {
     generation: u64,
+}
+
+/// The answer of `cobgen log`.
+#[derive(Deserialize)]
+struct Generations {
+    generations: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    generation: u64,
+    signed_by: Vec<String>,
 }
 
 /// The answer of `cobctl switch`.
@@ -63,6 +77,10 @@ impl Performer<'_> {
         }
     }
 
+    fn keys(&self) -> Option<&Keys> {
+        self.order.keys.as_ref()
+    }
+
     fn depot(&self) -> PathBuf {
         self.order.folder.join("depot")
     }
@@ -74,7 +92,7 @@ impl Performer<'_> {
     async fn solve(&self, shape: &Shape) -> Result<Layout, RunError> {
         let name = &self.order.cluster;
         let catalogue = self.catalogue(shape);
-        let model = model::write(&catalogue, name, &shape.wanted, &Nodes::Count, &self.machines.table())
+        let model = model::write(&catalogue, name, &shape.wanted, &Nodes::Count, &self.machines.table(), self.keys())
             .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))?;
         let depot = self.depot();
         let depot = depot.is_dir().then_some(depot.as_path());
@@ -95,6 +113,11 @@ impl Performer<'_> {
             return Ok(());
         }
         self.machines.delete(vec![node.clone()], self.log, &self.stop).await?;
+        if self.keys().is_some() {
+            // The new machine enrols with a key of its own. The next generation revokes the old key, and the other hosts
+            // then release the locks of the deleted machine.
+            return Ok(());
+        }
         // The other hosts no longer wait for the locks of the deleted machine.
         self.cobctl(&["fence", node, "--yes"], Duration::from_secs(30)).await.map(drop)
     }
@@ -102,8 +125,9 @@ impl Performer<'_> {
     async fn publish(&self, shape: &Shape, layout: Layout, record: &mut Record) -> Result<(), RunError> {
         let catalogue = self.catalogue(shape);
         let nodes = Nodes::Named(&layout);
-        let model = model::write(&catalogue, &self.order.cluster, &shape.wanted, &nodes, &self.machines.table())
-            .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))?;
+        let model =
+            model::write(&catalogue, &self.order.cluster, &shape.wanted, &nodes, &self.machines.table(), self.keys())
+                .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))?;
         self.generate(model, record).await
     }
 
@@ -119,13 +143,54 @@ impl Performer<'_> {
             "--json".into(),
         ];
         let Generated { generation } = self.programs.cobgen(&words, self.log, &self.stop).await?;
-        append(record, Entry::Published { generation })
+        append(record, Entry::Published { generation })?;
+        match self.keys() {
+            Some(keys) => self.sign(keys, generation, record).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for signatures, and waits until enough publishers have signed.
+    async fn sign(&self, keys: &Keys, generation: u64, record: &mut Record) -> Result<(), RunError> {
+        let depot = self.depot();
+        let mut was_asked = false;
+        loop {
+            let words: Vec<OsString> = vec!["log".into(), "--depot".into(), depot.clone().into(), "--json".into()];
+            let all: Generations = self.programs.cobgen(&words, self.log, &self.stop).await?;
+            let signed = all.generations.into_iter().find(|listed| listed.generation == generation);
+            let signed = signed.map(|listed| listed.signed_by).unwrap_or_default();
+            if signed.iter().filter(|key| keys.publishers.contains(key)).count() >= keys.threshold {
+                return Ok(());
+            }
+            if !was_asked {
+                was_asked = true;
+                append(record, Entry::Unsigned { generation })?;
+                self.log.line(&format!(
+                    "generation {generation} waits for signatures: `cobgen sign {generation} --depot {} --key FILE`",
+                    depot.display()
+                ));
+                if let Some(signer) = &keys.signer {
+                    let limit = Duration::from_mins(10);
+                    let words = [depot.clone().into(), generation.to_string().into()];
+                    let output = self.programs.run_path(signer, &words, limit, self.log, &self.stop).await?;
+                    if !output.status.success() {
+                        let what = format!("the signer {} ended with {}", signer.display(), output.status);
+                        return Err(Failure::new(what).hint("the log of the job has its output").into());
+                    }
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(SIGNATURE) => {}
+                () = self.stop.told() => return Err(RunError::Canceled),
+            }
+        }
     }
 
     /// The hosts keep their place in the generation, because a host leaves a generation only when its daemon answers.
     async fn clear(&self, record: &mut Record) -> Result<(), RunError> {
         let catalogue = self.catalogue(&self.order.shape);
-        let model = model::write_empty(&catalogue, &self.order.cluster, &self.machines.table())
+        let model = model::write_empty(&catalogue, &self.order.cluster, &self.machines.table(), self.keys())
             .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))?;
         self.generate(model, record).await
     }
@@ -206,6 +271,9 @@ impl Performer<'_> {
 
     async fn run_cobctl(&self, words: &[&str], limit: Duration) -> Result<super::programs::Output, RunError> {
         let mut all: Vec<OsString> = vec!["--depot".into(), self.depot().into()];
+        if let Some(keys) = self.keys() {
+            all.extend(["--key".into(), keys.operator_key.clone().into()]);
+        }
         all.extend(words.iter().map(Into::into));
         self.programs.run("cobctl", &all, limit, self.log, &self.stop).await
     }

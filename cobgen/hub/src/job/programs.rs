@@ -1,7 +1,7 @@
 //! The programs that a job runs: `cobgen` and `cobctl`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -71,11 +71,21 @@ impl Programs {
         log: &Log,
         stop: &Stop,
     ) -> Result<Output, RunError> {
-        let program = self.folder.join(name);
+        log.line(&format!("$ {name} {}", words_of(args)));
+        self.run_path(&self.folder.join(name), args, limit, log, stop).await
+    }
+
+    /// Runs a program of another folder.
+    pub(crate) async fn run_path(
+        &self,
+        program: &Path,
+        args: &[OsString],
+        limit: Duration,
+        log: &Log,
+        stop: &Stop,
+    ) -> Result<Output, RunError> {
         let failed = |error: std::io::Error| Failure::new(format!("can't run {}: {error}", program.display()));
-        let words: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
-        log.line(&format!("$ {name} {}", words.join(" ")));
-        let mut child = tokio::process::Command::new(&program)
+        let mut child = tokio::process::Command::new(program)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -94,7 +104,10 @@ impl Programs {
         tokio::select! {
             done = tokio::time::timeout(limit, finish) => match done {
                 Ok(done) => Ok(done.map_err(failed)?),
-                Err(_) => Err(Failure::new(format!("`{name} {}` did not end within {} s", words.join(" "), limit.as_secs())).into()),
+                Err(_) => {
+                    let what = format!("`{} {}`", program.display(), words_of(args));
+                    Err(Failure::new(format!("{what} did not end within {} s", limit.as_secs())).into())
+                }
             },
             () = stop.told() => Err(RunError::Canceled),
         }
@@ -118,6 +131,10 @@ impl Programs {
                 .into()),
         }
     }
+}
+
+fn words_of(args: &[OsString]) -> String {
+    args.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// The first error of a refused model.

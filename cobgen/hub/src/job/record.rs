@@ -45,6 +45,11 @@ pub(super) enum Entry {
         /// Its number.
         generation: u64,
     },
+    /// The generation waits for signatures.
+    Unsigned {
+        /// Its number.
+        generation: u64,
+    },
     /// The operation failed, and is being undone.
     Failed {
         /// The failure.
@@ -94,6 +99,8 @@ pub struct Progress {
     pub layout: Option<Layout>,
     /// The newest generation of the job.
     pub generation: Option<u64>,
+    /// The generation that waits for signatures.
+    pub unsigned: Option<u64>,
     /// The failure.
     pub failure: Option<Failure>,
     /// Whether the job was canceled.
@@ -107,10 +114,14 @@ impl Progress {
     fn apply(&mut self, entry: Entry) {
         match entry {
             Entry::Begun { step } => insert(&mut self.begun, step),
-            Entry::Done { step } => insert(&mut self.done, step),
+            Entry::Done { step } => {
+                self.unsigned = None;
+                insert(&mut self.done, step);
+            }
             Entry::Aimed { after } => self.after = after,
             Entry::LaidOut { layout } => self.layout = Some(layout),
             Entry::Published { generation } => self.generation = Some(generation),
+            Entry::Unsigned { generation } => self.unsigned = Some(generation),
             Entry::Failed { failure } => self.failure = Some(failure),
             Entry::Canceled => self.canceled = true,
             Entry::Ended { clean } => self.ended = Some(clean),

@@ -88,13 +88,28 @@ pub struct WantedMachine {
     pub hardware: Value,
     /// The provider's values for the type of image.
     pub image: Value,
-    /// The depot that the machine's daemon takes generations from.
-    pub depot: PathBuf,
+    /// How the machine's daemon becomes a member of the cluster.
+    pub join: Join,
     /// The folder with the program `cobd`.
     pub programs: PathBuf,
     /// The provider's name for the machine, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+}
+
+/// How a daemon becomes a member of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Join {
+    /// It reads the depot in this folder: daemon and hub are on one machine.
+    Depot(PathBuf),
+    /// The machine runs `cobd join SERVER TOKEN` once, at its first start.
+    Token {
+        /// The server of the depot: `tcp://IP:PORT`.
+        server: String,
+        /// The token: it makes its holder the host, once, and is as secret as a password.
+        token: String,
+    },
 }
 
 /// The answer to `create` and `confirm`.

@@ -16,13 +16,15 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Action, Answer, Deleted, ListedMachine, MachineList, Refusal, Request, VERSION, WantedMachine};
+use super::{Action, Answer, Deleted, Join, ListedMachine, MachineList, Refusal, Request, VERSION, WantedMachine};
 use crate::durable;
 
 /// The type of the provider.
 pub const SORT: &str = "process";
 /// The port of all daemons.
 const PORT: u16 = 7077;
+/// The configuration of a daemon.
+const CONFIG: &str = "cobd.toml";
 /// How long a daemon has to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the processes of a machine have to end.
@@ -131,18 +133,26 @@ impl Yard {
                 let WantedMachine { token, host, tenant, cluster, .. } = wanted.clone();
                 let kept = Kept { token, host, tenant, cluster, address };
                 durable::make_folder(&home.join("state")).map_err(failed)?;
-                let config = format!(
-                    "host = {}\ndepot = {}\nstate_dir = \"state\"\nhttp = \"http.sock\"\nlisten = \"tcp://{address}:{PORT}\"\n",
-                    json!(wanted.host),
-                    json!(wanted.depot)
-                );
-                durable::replace(&home.join("cobd.toml"), config.as_bytes()).map_err(failed)?;
+                let listen = format!("tcp://{address}:{PORT}");
+                if let Join::Depot(depot) = &wanted.join {
+                    let config = format!(
+                        "host = {}\ndepot = {}\nstate_dir = \"state\"\nhttp = \"http.sock\"\nlisten = \"{listen}\"\n",
+                        json!(wanted.host),
+                        json!(depot)
+                    );
+                    durable::replace(&home.join(CONFIG), config.as_bytes()).map_err(failed)?;
+                }
                 // The last file: from here on the machine exists.
                 durable::replace_json(&home.join("machine.json"), &kept).map_err(failed)?;
                 kept
             }
         };
         drop(lock);
+        if let Join::Token { server, token } = &wanted.join
+            && !home.join(CONFIG).is_file()
+        {
+            join(&home, &wanted.programs, server, token, kept.address)?;
+        }
         if UnixStream::connect(&socket).is_err() {
             start(&home, &wanted.programs).map_err(|e| format!("{}: {e}", wanted.programs.join("cobd").display()))?;
         }
@@ -197,13 +207,40 @@ fn free_address(all: &[Kept]) -> Option<Ipv4Addr> {
         .find(|address| !all.iter().any(|kept| kept.address == *address) && TcpListener::bind((*address, PORT)).is_ok())
 }
 
+/// Makes the machine a member of its cluster, which writes the configuration of its daemon.
+fn join(home: &Path, programs: &Path, server: &str, token: &str, address: Ipv4Addr) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{} join: {error}", programs.join("cobd").display());
+    let mut child = Command::new(programs.join("cobd"))
+        .args(["join", server, "-", "--config"])
+        .arg(home.join(CONFIG))
+        .arg("--state-dir")
+        .arg(home.join("state"))
+        .arg("--http")
+        .arg(home.join("http.sock"))
+        .arg("--listen")
+        .arg(format!("tcp://{address}:{PORT}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    // The token comes by the standard input, so that no other user sees it among the arguments.
+    let given = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(token.as_bytes()));
+    let status = child.wait().map_err(failed)?;
+    given.map_err(failed)?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("cobd join ended with {status}; the log of the job has its reason"))
+    }
+}
+
 /// Starts the daemon of a machine. It survives the job that asked for it.
 fn start(home: &Path, programs: &Path) -> io::Result<()> {
     let log = File::options().create(true).append(true).open(home.join("cobd.log"))?;
     let mut command = Command::new(programs.join("cobd"));
     command
         .args(["run", "--config"])
-        .arg(home.join("cobd.toml"))
+        .arg(home.join(CONFIG))
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .current_dir(home)
