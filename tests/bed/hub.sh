@@ -104,7 +104,7 @@ on() {
 }
 # The machines that the provider has.
 count_machines() { printf '%s\n' "$hub"/providers/lab/*/machine.json | grep -vcF '*' || true; }
-works_on() { [ "$(on "$1" cat /root/state)" = started ]; }
+works_on() { [ "$(on "$1" cat /srv/state)" = started ]; }
 none_is_left() {
     [ "$(ask GET '/v1/machines?orphans=true')" = "[]" ] && [ -z "$(ls "$hub/providers/lab" | grep -v lock)" ] &&
         [ -z "$(ip netns list)" ] && ! pgrep -x systemd-nspawn >/dev/null && ! grep -q cob-machine /proc/self/mounts
@@ -121,8 +121,8 @@ ask POST /v1/directory '{"add-tenant": {"tenant": "web", "quota": {"machines": 4
 entity providers/lab '{"type": "nspawn"}'
 entity hardwaretypes/any '{"providers": {"lab": {}}}'
 entity imagetypes/system '{"providers": {"lab": {}}}'
-entity services/app '{"actions": {"install": "echo installed > /root/state", "start": "echo started > /root/state",
-    "stop": "echo stopped > /root/state", "remove": "rm /root/state"}}'
+entity services/app '{"actions": {"install": "echo installed > /srv/state", "start": "echo started > /srv/state",
+    "stop": "echo stopped > /srv/state", "remove": "rm /srv/state"}}'
 entity templates/shop '{"defaults": {"services": ["app"], "provider": "lab"}}'
 
 step "hub: a cluster of two machines, from nothing"
