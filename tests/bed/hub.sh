@@ -39,6 +39,7 @@ finish() {
             tail -n 5 "$hub"/providers/lab/*/console "$hub"/clusters/*/*/serve.log >&2 2>/dev/null || true
     fi
     [ -z "$hub_pid" ] || kill -9 "$hub_pid" 2>/dev/null || true
+    pkill -9 -f "$hub/jobs/" || true
     for token in "$hub"/providers/lab/*/; do
         [ -d "$token" ] || continue
         provider delete "$(basename "$token")" >/dev/null || result=1
