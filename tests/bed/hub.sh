@@ -69,7 +69,7 @@ provider() { # ACTION TOKEN
 }
 start_hub() {
     "$programs/cobhub" serve --folder "$hub" --providers "$here/../../packaging/providers" --publisher "$publisher" \
-        --depot-address 10.78.0.1 "$@" 2>>"$folder/hub.log" &
+        --depot-address 10.78.0.1 --callback "$folder/callback" "$@" 2>>"$folder/hub.log" &
     hub_pid=$!
     soon ask GET /v1/whoami
 }
@@ -116,6 +116,12 @@ step "hub: a catalogue whose machines are containers"
 publisher=$("$programs/cobgen" key "$folder/publisher.key" --json | jq -r .key)
 printf '#!/bin/sh\nexec %s sign "$2" --depot "$1" --key %s\n' "$programs/cobgen" "$folder/publisher.key" > "$folder/signer"
 chmod +x "$folder/signer"
+cat > "$folder/callback" <<CALLBACK
+#!/bin/sh
+echo "\$1 job \$(jq -r .job "\$2")" >> "$folder/heard"
+[ "\$1" != before ] || [ ! -e "$folder/closed" ] || { echo "closed until Monday"; exit 1; }
+CALLBACK
+chmod +x "$folder/callback"
 mkdir "$hub"
 start_hub --signer "$folder/signer"
 ask POST /v1/directory '{"add-tenant": {"tenant": "web", "quota": {"machines": 4}}}'
@@ -144,6 +150,17 @@ ends "$job" succeeded
 [ "$(machines)" = "mine-1 mine-2 mine-3" ]
 [ "$(count_machines)" = 3 ]
 works_on mine-3
+
+step "hub: the callback forbids an operation, and hears of others"
+grep -qx "before job 1" "$folder/heard"
+grep -qx "succeeded job 1" "$folder/heard"
+touch "$folder/closed"
+job=$(order /v1/clusters/mine/operations '{"operation": "resize", "nodes": 4}')
+ends "$job" failed
+ask GET "/v1/jobs/$job" | jq -e '.reason | contains("the callback forbids the operation: closed until Monday")' >/dev/null
+grep -qx "failed job $job" "$folder/heard"
+rm "$folder/closed"
+[ "$(machines)" = "mine-1 mine-2 mine-3" ]
 
 step "hub: more machines than the quota"
 if ask POST '/v1/clusters/mine/operations?tenant=web' '{"operation": "resize", "nodes": 5}' > "$folder/answer" 2>/dev/null; then

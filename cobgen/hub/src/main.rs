@@ -86,6 +86,10 @@ struct ServeArgs {
     /// The most jobs at a time
     #[arg(long, value_name = "N", default_value_t = 20)]
     parallel_jobs: usize,
+    /// A program that hears of jobs, as `PROGRAM before|succeeded|failed FILE`; the file describes the job as JSON. A
+    /// status other than 0 before the job forbids it
+    #[arg(long, value_name = "PROGRAM")]
+    callback: Option<PathBuf>,
     /// The public key of a publisher; once for each. With a publisher, hosts and hub prove their identities, and hosts
     /// accept only signed generations. Without, all machines are on this machine and prove nothing
     #[arg(long = "publisher", value_name = "KEY")]
@@ -160,6 +164,7 @@ fn config(args: ServeArgs) -> anyhow::Result<(Config, Option<SocketAddr>)> {
         longest_lease_s: args.longest_lease,
         switch_limit_s: args.switch_limit,
         parallel_jobs: args.parallel_jobs,
+        callback: args.callback.map(std::path::absolute).transpose()?,
         keys: Some(keys).filter(|keys| !keys.publishers.is_empty()),
     };
     Ok((config, args.listen))

@@ -268,6 +268,7 @@ impl Hub {
             providers: self.config.providers.clone(),
             provider_state: self.config.folder.join("providers"),
             switch_limit_s: self.config.switch_limit_s,
+            callback: self.config.callback.clone(),
             keys: self.keys_of(record),
         };
         self.serve_depot(record);

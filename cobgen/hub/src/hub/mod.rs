@@ -65,6 +65,8 @@ pub struct Config {
     pub switch_limit_s: u64,
     /// The most jobs that run at a time.
     pub parallel_jobs: usize,
+    /// The program that hears of jobs, and can forbid them: `PROGRAM EVENT FILE`.
+    pub callback: Option<PathBuf>,
     /// How hosts and hub prove their identities; absent: all machines are on this machine, and prove nothing.
     pub keys: Option<KeySettings>,
 }

@@ -10,6 +10,7 @@
 //! ```
 
 mod ahead;
+mod callback;
 mod former;
 mod log;
 pub mod machines;
@@ -34,6 +35,7 @@ pub use steps::Step;
 
 pub(crate) use model::FILE as CLUSTER_FILE;
 
+use callback::Event;
 use machines::Machines;
 use perform::Performer;
 use programs::{Programs, RunError};
@@ -84,7 +86,7 @@ pub async fn execute(folder: &Path) -> u8 {
         let _ = teller.send(true);
     });
     let programs = Programs::new(order.programs.clone());
-    let performer = Performer { order: &order, programs, machines, log: &log, stop };
+    let performer = Performer { order: &order, folder, programs, machines, log: &log, stop };
     match run(performer, &mut record).await {
         Ok(status) => status,
         Err(error) => broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display())),
@@ -107,7 +109,8 @@ async fn run(mut performer: Performer<'_>, record: &mut Record) -> std::io::Resu
         aim(order, record)?;
     }
     if !record.progress().is_undoing() {
-        for step in steps::forward(&order.operation, order.has_generation) {
+        let ask = order.callback.as_ref().map(|_| Step::Ask);
+        for step in ask.into_iter().chain(steps::forward(&order.operation, order.has_generation)) {
             match attempt(&performer, step, record).await? {
                 Ok(()) => {}
                 Err(RunError::Canceled) => {
@@ -127,6 +130,7 @@ async fn run(mut performer: Performer<'_>, record: &mut Record) -> std::io::Resu
         if let Some(layout) = &record.progress().layout {
             former::keep(&order.folder, layout)?;
         }
+        tell(&performer, Event::Succeeded, None).await;
         record.append(Entry::Ended { clean: true })?;
         return Ok(SUCCEEDED);
     }
@@ -146,8 +150,17 @@ async fn run(mut performer: Performer<'_>, record: &mut Record) -> std::io::Resu
             break;
         }
     }
+    let reason = record.progress().failure.as_ref().map_or("it was canceled", |failure| failure.what.as_str());
+    tell(&performer, Event::Failed, Some(reason)).await;
     record.append(Entry::Ended { clean })?;
     Ok(FAILED)
+}
+
+/// Tells the callback of the end. Its own failure has no effect.
+async fn tell(performer: &Performer<'_>, event: Event, reason: Option<&str>) {
+    if let Err(RunError::Failed(failure)) = performer.tell(event, reason).await {
+        performer.log.line(&format!("the callback failed: {failure}"));
+    }
 }
 
 /// Records the shape that the operation leads to.

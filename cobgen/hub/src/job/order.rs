@@ -40,6 +40,9 @@ pub struct Order {
     pub provider_state: PathBuf,
     /// The longest duration of a switch, in seconds.
     pub switch_limit_s: u64,
+    /// The program that hears of jobs, and can forbid them.
+    #[serde(default)]
+    pub callback: Option<PathBuf>,
     /// How hosts and hub prove their identities; absent: all are on this machine, and prove nothing.
     #[serde(default)]
     pub keys: Option<Keys>,

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cob_hub_api::Operation;
 use serde::Deserialize;
 
+use super::callback::{self, Event};
 use super::log::{Log, Stop};
 use super::machines::Machines;
 use super::model::{self, Nodes};
@@ -51,6 +52,8 @@ struct Switched {
 /// Performs steps.
 pub(crate) struct Performer<'a> {
     pub(crate) order: &'a Order,
+    /// The folder of the job.
+    pub(crate) folder: &'a Path,
     pub(crate) programs: Programs,
     pub(crate) machines: Machines<'a>,
     pub(crate) log: &'a Log,
@@ -61,6 +64,7 @@ impl Performer<'_> {
     /// Performs a step. May be repeated.
     pub(crate) async fn step(&self, step: Step, record: &mut Record) -> Result<(), RunError> {
         match step {
+            Step::Ask => self.tell(Event::Before, None).await,
             Step::Layout => self.lay_out(record).await,
             Step::Remove => self.remove().await,
             Step::Machines => self.machines.create(layout(record)?, self.log, &self.stop).await,
@@ -75,6 +79,11 @@ impl Performer<'_> {
             Step::Restore => self.restore(record).await,
             Step::RetireNew => self.retire_new().await,
         }
+    }
+
+    /// Tells the callback of an event.
+    pub(crate) async fn tell(&self, event: Event, reason: Option<&str>) -> Result<(), RunError> {
+        callback::tell((self.order, self.folder), event, reason, &self.programs, self.log, &self.stop).await
     }
 
     fn keys(&self) -> Option<&Keys> {

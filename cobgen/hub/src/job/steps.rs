@@ -11,6 +11,8 @@ use super::order::Order;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
+    /// Asks the callback whether the operation may be done.
+    Ask,
     /// Computes which nodes the cluster gets.
     Layout,
     /// Deletes the machine of the node that is replaced, and declares its host dead.
@@ -39,6 +41,7 @@ impl Step {
     /// What the step does, for people.
     pub fn describe(self) -> &'static str {
         match self {
+            Self::Ask => "ask the callback",
             Self::Layout => "compute the layout",
             Self::Remove => "delete the replaced machine",
             Self::Machines => "create machines",
@@ -110,5 +113,5 @@ pub(super) fn undo(order: &Order, begun: &[Step]) -> Vec<Step> {
 
 /// Whether an operation has changed nothing if it stopped within these steps.
 pub(super) fn is_harmless(begun: &[Step]) -> bool {
-    begun.iter().all(|step| *step == Step::Layout)
+    begun.iter().all(|step| matches!(step, Step::Ask | Step::Layout))
 }
