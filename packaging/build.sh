@@ -28,7 +28,7 @@ build() {
         packaging/reproducible.sh 1>&2
     else
         # shellcheck disable=SC2086 # several flags
-        cargo build --locked --profile "$profile" -p cobd -p cobgen -p cobctl-program --bins ${CARGO_BUILD_FLAGS:-} 1>&2
+        cargo build --locked --profile "$profile" -p cobd -p cobgen -p cobctl-program -p cobhub --bins ${CARGO_BUILD_FLAGS:-} 1>&2
     fi
     # The list names it there.
     local made=target/packaging

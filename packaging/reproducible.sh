@@ -35,4 +35,4 @@ if [ -n "${COB_STATIC:-}" ]; then
     exec cargo zigbuild --profile dist --locked --target "$COB_STATIC" -p cobd --bin cobd --config profile.dist.strip=true \
         ${COB_JOBS:+--jobs "$COB_JOBS"}
 fi
-exec cargo build --profile dist --locked -p cobd -p cobgen -p cobctl-program --bins ${COB_JOBS:+--jobs "$COB_JOBS"}
+exec cargo build --profile dist --locked -p cobd -p cobgen -p cobctl-program -p cobhub --bins ${COB_JOBS:+--jobs "$COB_JOBS"}
