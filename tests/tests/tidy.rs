@@ -97,7 +97,7 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 23] = [
+const ARROWS: [(&str, &str, &[&str]); 24] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-journal", "cob-types/journal/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
@@ -110,7 +110,8 @@ const ARROWS: [(&str, &str, &[&str]); 23] = [
         "cobgen/hub/",
         &["cob-hub-api", "cob-hub-store", "cob-jobs", "cob-journal", "cob-permissions", "cob-processes"],
     ),
-    ("cob-hub-api", "cobgen/hub/api/", &[]),
+    ("cob-hub-api", "cobgen/hub/api/", &["cob-permissions"]),
+    ("cob-hub-client", "cobgen/hub/client/", &["cob-hub-api", "cob-permissions"]),
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
     ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks", "cob-processes"]),
     ("cob-permissions", "cobgen/hub/permissions/", &[]),
@@ -127,7 +128,18 @@ const ARROWS: [(&str, &str, &[&str]); 23] = [
     (
         "cobctl-program",
         "cobd/ctl/program/",
-        &["cob-types", "cob-forecast", "cob-processes", "cobctl", "cobd", "cobgen"],
+        &[
+            "cob-types",
+            "cob-forecast",
+            "cob-hub-api",
+            "cob-hub-client",
+            "cob-permissions",
+            "cob-processes",
+            "cobctl",
+            "cobd",
+            "cobgen",
+            "cobhub",
+        ],
     ),
     (
         "cobd",

@@ -8,45 +8,11 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use cob_hub_api::{AuditLine, AuditNote};
 use sha2::{Digest as _, Sha256};
 
 /// The longest line that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
-
-/// What is to be noted.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Note {
-    /// The tenant that the request is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    /// The person.
-    pub user: String,
-    /// The request: method and path, or what the hub did by itself.
-    pub request: String,
-    /// The cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
-    /// The job that executes the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<u64>,
-    /// The decision with its reason, or the result.
-    pub decision: String,
-}
-
-/// A line of the audit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// Its number, from 1.
-    pub number: u64,
-    /// The time, in milliseconds since 1970-01-01 UTC.
-    pub time_ms: u64,
-    /// The content.
-    #[serde(flatten)]
-    pub note: Note,
-    /// The hash of the line before, in hexadecimal; of the first line: empty.
-    pub before: String,
-}
 
 /// Why an audit is not valid.
 #[derive(Debug, thiserror::Error)]
@@ -112,11 +78,11 @@ impl Audit {
     /// # Errors
     ///
     /// The disk refused; the note is not part of the audit.
-    pub fn append(&self, time_ms: u64, note: Note) -> Result<u64, AuditError> {
+    pub fn append(&self, time_ms: u64, note: AuditNote) -> Result<u64, AuditError> {
         let failed = |source| AuditError::Io { path: self.path.clone(), source };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, end) = &mut *inner;
-        let line = Line { number: end.lines + 1, time_ms, note, before: end.hash.clone() };
+        let line = AuditLine { number: end.lines + 1, time_ms, note, before: end.hash.clone() };
         let mut text = serde_json::to_vec(&line).map_err(|e| failed(e.into()))?;
         let hash = hash(&text);
         text.push(b'\n');
@@ -134,7 +100,12 @@ impl Audit {
     /// # Errors
     ///
     /// The file can't be read.
-    pub fn lines(&self, after: u64, most: usize, wanted: impl Fn(&Line) -> bool) -> Result<Vec<Line>, AuditError> {
+    pub fn lines(
+        &self,
+        after: u64,
+        most: usize,
+        wanted: impl Fn(&AuditLine) -> bool,
+    ) -> Result<Vec<AuditLine>, AuditError> {
         let mut found = Vec::new();
         read(&self.path, |line, _| {
             if line.number > after && found.len() < most && wanted(&line) {
@@ -164,7 +135,7 @@ pub fn verify(path: &Path) -> Result<End, AuditError> {
 }
 
 /// Reads whole lines. Returns their length.
-fn read(path: &Path, mut each: impl FnMut(Line, &[u8]) -> Result<(), AuditError>) -> Result<u64, AuditError> {
+fn read(path: &Path, mut each: impl FnMut(AuditLine, &[u8]) -> Result<(), AuditError>) -> Result<u64, AuditError> {
     let failed = |source| AuditError::Io { path: path.to_owned(), source };
     let mut reader = BufReader::new(File::open(path).map_err(failed)?);
     let (mut length, mut number) = (0, 0);
@@ -193,12 +164,12 @@ fn hash(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn note(user: &str) -> Note {
-        Note {
+    fn note(user: &str) -> AuditNote {
+        AuditNote {
             user: user.to_owned(),
             request: "PUT /v1/x".to_owned(),
             decision: "allowed".to_owned(),
-            ..Note::default()
+            ..AuditNote::default()
         }
     }
 

@@ -2,12 +2,13 @@
 //! hosts. Agents keep working without the hub, always.
 //!
 //! ```text
-//! server (HTTP) ── hub (requests, jobs) ── catalogue (models in git), audit
-//!                   └ job (the process of a job) ── provider (machines) ── layout ── durable
+//! cli ── server (HTTP) ── hub (requests, jobs) ── catalogue (models in git), audit
+//!                          └ job (the process of a job) ── provider (machines) ── layout ── durable
 //! ```
 
 pub mod audit;
 pub mod catalogue;
+pub mod cli;
 pub mod durable;
 pub mod hub;
 pub mod job;

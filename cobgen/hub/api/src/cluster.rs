@@ -49,6 +49,14 @@ pub struct Wanted {
     pub config: Map<String, Value>,
 }
 
+/// A new end of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    /// Seconds from now.
+    pub lease_s: u64,
+}
+
 /// An operation on a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", rename_all = "kebab-case", deny_unknown_fields)]

@@ -82,3 +82,14 @@ pub struct Started {
     /// The job.
     pub job: JobId,
 }
+
+/// A part of the log of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogPart {
+    /// The text.
+    pub text: String,
+    /// Where the next part begins.
+    pub next: u64,
+    /// Whether the job has ended, and this is the end of the log.
+    pub complete: bool,
+}

@@ -4,20 +4,24 @@
 //! answers may have fields that a client does not know.
 //!
 //! ```text
-//! lib ── cluster (clusters, operations) ── job ── machine ── entity (catalogue) ── name
+//! lib ── cluster (clusters, operations) ── job ── machine ── entity (catalogue) ── audit ── token ── name
 //! ```
 
+mod audit;
 mod cluster;
 mod entity;
 mod job;
 mod machine;
 mod name;
+mod token;
 
-pub use cluster::{Cluster, ClusterRequest, ClusterState, Operation, Preview, PreviewNode, Task, Wanted};
+pub use audit::{AuditLine, AuditNote};
+pub use cluster::{Cluster, ClusterRequest, ClusterState, Lease, Operation, Preview, PreviewNode, Task, Wanted};
 pub use entity::{Entity, EntityKind, EntityWritten, Fault};
-pub use job::{Job, JobId, JobState, Started};
+pub use job::{Job, JobId, JobState, LogPart, Started};
 pub use machine::{Machine, MachineState};
 pub use name::{BadName, Name};
+pub use token::{Token, TokenRequest};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

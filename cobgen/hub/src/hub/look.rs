@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-use cob_hub_api::{Entity, EntityKind, EntityWritten, Job, JobState, Machine, MachineState, Name, Whoami};
+use cob_hub_api::{
+    AuditLine, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Machine, MachineState, Name, Whoami,
+};
 use cob_jobs::{JobId, Limit, Obstacle, Status};
 use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Standing, may};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::book::State;
@@ -15,7 +16,6 @@ use super::effects::tenant_of_job;
 use super::error::HubError;
 use super::records::{HubLock, Payload};
 use super::{Caller, Hub, cluster_entity, entity_of, rights_name, tenant_of};
-use crate::audit::Line;
 use crate::catalogue::Part;
 use crate::job::{self, Log, Progress, Stop, machines};
 use crate::provider::{Action as Call, CallError, MachineList, Providers, Request, VERSION, process};
@@ -27,17 +27,6 @@ const LINES: usize = 1000;
 
 /// Types and settings of providers, by name.
 type ProviderSettings = BTreeMap<String, (String, Map<String, Value>)>;
-
-/// A part of a log.
-#[derive(Debug, Serialize)]
-pub struct LogPart {
-    /// The text.
-    pub text: String,
-    /// Where the next part begins.
-    pub next: u64,
-    /// Whether the job has ended, and this is the end of the log.
-    pub complete: bool,
-}
 
 impl Hub {
     /// The identity of the caller.
@@ -414,7 +403,7 @@ impl Hub {
         after: u64,
         user: Option<&str>,
         cluster: Option<&str>,
-    ) -> Result<Vec<Line>, HubError> {
+    ) -> Result<Vec<AuditLine>, HubError> {
         let name = rights_name("audit")?;
         let thing = match &caller.tenant {
             Some(tenant) => Thing::of_tenant(&rights_name(tenant.as_str())?, Kind::Audit, &name),
@@ -423,7 +412,7 @@ impl Hub {
         let state = self.state.lock().await;
         self.decide(&state.directory, caller, Action::Read, &thing, true)?;
         let tenant = caller.tenant.as_ref().map(Name::as_str);
-        let visible = |line: &Line| {
+        let visible = |line: &AuditLine| {
             let Some(name) = &line.note.cluster else { return true };
             let tenant = line.note.tenant.as_deref().and_then(|tenant| Name::new(tenant).ok());
             let (Some(tenant), Ok(name)) = (tenant, Name::new(name)) else { return true };
@@ -431,7 +420,7 @@ impl Hub {
             entity_of(&tenant, &name, record)
                 .is_ok_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
         };
-        let wanted = |line: &Line| {
+        let wanted = |line: &AuditLine| {
             (tenant.is_none() || line.note.tenant.as_deref() == tenant)
                 && user.is_none_or(|user| line.note.user == user)
                 && cluster.is_none_or(|cluster| line.note.cluster.as_deref() == Some(cluster))

@@ -24,17 +24,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cob_hub_api::{Cluster, ClusterRequest, ClusterState, Name, Operation, Wanted};
+use cob_hub_api::{AuditNote, Cluster, ClusterRequest, ClusterState, Name, Operation, Wanted};
 use cob_jobs::{JobId, Limits, Millis, Mode, NotDone, Priority, Request, Spec};
 use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, Subject, Usage, UserId, may};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, Notify};
 
 pub use error::HubError;
-pub use look::LogPart;
 pub use records::{ClusterRecord, Credential};
 
-use crate::audit::{Audit, Note};
+use crate::audit::Audit;
 use crate::catalogue::Catalogue;
 use crate::durable;
 use crate::job::{Shape, machines};
@@ -218,7 +217,7 @@ impl Hub {
         job: Option<JobId>,
         decision: impl Into<String>,
     ) -> Result<(), HubError> {
-        let note = Note {
+        let note = AuditNote {
             tenant: caller.tenant.as_ref().map(ToString::to_string),
             user: user_text(&caller.subject.user),
             request: caller.request.clone(),

@@ -1,6 +1,7 @@
 //! Processes of jobs, and the news of these processes.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -138,7 +139,7 @@ fn begin(folder: &Path) -> Result<Newborn, String> {
     process::end_leftovers(folder, GRACE);
     let program: PathBuf = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(program);
-    command.arg("job").arg(folder);
+    command.arg0(crate::cli::NAME).arg("job").arg(folder);
     let mut newborn = Newborn::start(command, folder).map_err(|e| e.to_string())?;
     newborn.announced(ANNOUNCE).map_err(|e| e.to_string())?;
     Ok(newborn)

@@ -215,7 +215,11 @@ impl Providers {
         let (program, words) = self.program(sort).map_err(CallError::Final)?;
         let name = format!("the provider {sort}");
         let broken = |what: String| CallError::Passing(Failure::new(format!("{name}: {}: {what}", action.word())));
-        let mut child = tokio::process::Command::new(&program)
+        let mut command = tokio::process::Command::new(&program);
+        if sort == process::SORT {
+            command.arg0(crate::cli::NAME);
+        }
+        let mut child = command
             .args(words)
             .arg(action.word())
             .stdin(Stdio::piped())

@@ -8,16 +8,16 @@ use axum::http::StatusCode;
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use cob_hub_api::{
-    Cluster, ClusterRequest, Entity, EntityKind, EntityWritten, Job, Machine, Name, Operation, Preview, Started, Whoami,
+    AuditLine, Cluster, ClusterRequest, Entity, EntityKind, EntityWritten, Job, Lease, LogPart, Machine, Name,
+    Operation, Preview, Started, Token, TokenRequest, Whoami,
 };
 use cob_jobs::JobId;
-use cob_permissions::{Change, Directory, Scope, UserId};
-use serde::{Deserialize, Serialize};
+use cob_permissions::{Change, Directory};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::{Answer, Refused};
-use crate::audit::Line;
-use crate::hub::{Caller, Credential, Hub, HubError, LogPart};
+use crate::hub::{Caller, Credential, Hub, HubError};
 
 type Shared = State<Arc<Hub>>;
 type Who = Extension<Caller>;
@@ -169,14 +169,6 @@ async fn preview_creation(
     Ok(Json(hub.preview_creation(&caller, &request).await?))
 }
 
-/// A new end of a lease.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Lease {
-    /// Seconds from now.
-    lease_s: u64,
-}
-
 async fn extend(
     State(hub): Shared,
     Extension(caller): Who,
@@ -263,26 +255,6 @@ async fn change_directory(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The request for a token.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TokenRequest {
-    /// The user; by default the caller.
-    user: Option<UserId>,
-    /// A name for people.
-    #[serde(default)]
-    label: String,
-    scope: Option<Scope>,
-    /// Seconds from now.
-    lives_s: Option<u64>,
-}
-
-/// A new token: shown once.
-#[derive(Serialize)]
-struct Token {
-    token: String,
-}
-
 async fn token(State(hub): Shared, Extension(caller): Who, Json(request): Json<TokenRequest>) -> Answer<Token> {
     let now = crate::hub::now_ms();
     let credential = Credential {
@@ -304,7 +276,7 @@ struct WhichLines {
     cluster: Option<String>,
 }
 
-async fn audit(State(hub): Shared, Extension(caller): Who, Query(which): Query<WhichLines>) -> Answer<Vec<Line>> {
+async fn audit(State(hub): Shared, Extension(caller): Who, Query(which): Query<WhichLines>) -> Answer<Vec<AuditLine>> {
     let lines = hub.audit_lines(&caller, which.after, which.user.as_deref(), which.cluster.as_deref()).await?;
     Ok(Json(lines))
 }

@@ -1,0 +1,192 @@
+//! The requests of the API.
+
+use bytes::Bytes;
+use cob_hub_api::{
+    AuditLine, Cluster, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease, LogPart, Machine, Name,
+    Operation, Preview, Started, Token, TokenRequest, Whoami,
+};
+use cob_permissions::{Change, Directory};
+use hyper::Method;
+use serde_json::Value;
+
+use crate::client::{Client, Target};
+use crate::error::CallError;
+
+type Answer<T> = Result<T, CallError>;
+
+/// The part of the catalogue that a change is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The part of the tenant.
+    Tenant,
+    /// The part that all tenants share.
+    Shared,
+}
+
+/// Which lines of the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditQuery {
+    /// Only lines after this number.
+    pub after: u64,
+    /// Only lines of this user.
+    pub user: Option<String>,
+    /// Only lines of this cluster.
+    pub cluster: Option<String>,
+}
+
+impl Place {
+    fn is_shared(self) -> Option<bool> {
+        (self == Self::Shared).then_some(true)
+    }
+}
+
+fn entity_target(kind: EntityKind, name: &str) -> Target {
+    Target::of(&["catalogue", kind.section(), name])
+}
+
+/// Each request fails with a [`CallError`], also when the hub refuses it.
+#[expect(clippy::missing_errors_doc, reason = "the same errors for all requests: see the comment of the block")]
+impl Client {
+    /// The identity of the caller.
+    pub async fn whoami(&self) -> Answer<Whoami> {
+        self.get(&Target::of(&["whoami"])).await
+    }
+
+    /// The names of the entities of a kind.
+    pub async fn entities(&self, kind: EntityKind) -> Answer<Vec<String>> {
+        self.get(&Target::of(&["catalogue", kind.section()])).await
+    }
+
+    /// An entity, in its newest version or in another.
+    pub async fn entity(&self, kind: EntityKind, name: &str, version: Option<&str>) -> Answer<Entity> {
+        self.get(&entity_target(kind, name).with("version", version)).await
+    }
+
+    /// The versions of an entity, the newest first.
+    pub async fn versions(&self, kind: EntityKind, name: &str) -> Answer<Vec<Entity>> {
+        self.get(&Target::of(&["catalogue", kind.section(), name, "versions"])).await
+    }
+
+    /// Makes or replaces an entity.
+    pub async fn set_entity(
+        &self,
+        kind: EntityKind,
+        name: &str,
+        definition: &Value,
+        place: Place,
+    ) -> Answer<EntityWritten> {
+        let target = entity_target(kind, name).with("shared", place.is_shared());
+        self.send_json(Method::PUT, &target, definition).await
+    }
+
+    /// Deletes an entity.
+    pub async fn delete_entity(&self, kind: EntityKind, name: &str, place: Place) -> Answer<EntityWritten> {
+        let target = entity_target(kind, name).with("shared", place.is_shared());
+        self.send_bytes(Method::DELETE, &target, None).await
+    }
+
+    /// Writes a file of the catalogue.
+    pub async fn set_file(&self, path: &str, content: Vec<u8>, place: Place) -> Answer<EntityWritten> {
+        self.send_bytes(Method::PUT, &file_target(path, place), Some(Bytes::from(content))).await
+    }
+
+    /// Deletes a file of the catalogue.
+    pub async fn delete_file(&self, path: &str, place: Place) -> Answer<EntityWritten> {
+        self.send_bytes(Method::DELETE, &file_target(path, place), None).await
+    }
+
+    /// The clusters that the caller may see, without their machines.
+    pub async fn clusters(&self) -> Answer<Vec<Cluster>> {
+        self.get(&Target::of(&["clusters"])).await
+    }
+
+    /// A cluster with its machines.
+    pub async fn cluster(&self, name: &Name) -> Answer<Cluster> {
+        self.get(&Target::of(&["clusters", name.as_str()])).await
+    }
+
+    /// Orders a new cluster.
+    pub async fn create(&self, request: &ClusterRequest) -> Answer<Started> {
+        self.send_json(Method::POST, &Target::of(&["clusters"]), request).await
+    }
+
+    /// What a creation would do.
+    pub async fn preview_creation(&self, request: &ClusterRequest) -> Answer<Preview> {
+        self.send_json(Method::POST, &Target::of(&["preview"]), request).await
+    }
+
+    /// Orders an operation on a cluster.
+    pub async fn operate(&self, name: &Name, operation: &Operation) -> Answer<Started> {
+        self.send_json(Method::POST, &Target::of(&["clusters", name.as_str(), "operations"]), operation).await
+    }
+
+    /// What an operation would do.
+    pub async fn preview(&self, name: &Name, operation: &Operation) -> Answer<Preview> {
+        self.send_json(Method::POST, &Target::of(&["clusters", name.as_str(), "preview"]), operation).await
+    }
+
+    /// Changes the end of a lease.
+    pub async fn extend_lease(&self, name: &Name, lease: Lease) -> Answer<Cluster> {
+        self.send_json(Method::PUT, &Target::of(&["clusters", name.as_str(), "lease"]), &lease).await
+    }
+
+    /// The jobs that the caller may see, the newest first.
+    pub async fn jobs(&self, cluster: Option<&Name>, open: bool) -> Answer<Vec<Job>> {
+        self.get(&Target::of(&["jobs"]).with("cluster", cluster).with("open", open.then_some(true))).await
+    }
+
+    /// A job.
+    pub async fn job(&self, id: JobId) -> Answer<Job> {
+        self.get(&Target::of(&["jobs", &id.to_string()])).await
+    }
+
+    /// The log of a job from a position.
+    pub async fn log(&self, id: JobId, from: u64) -> Answer<LogPart> {
+        self.get(&Target::of(&["jobs", &id.to_string(), "log"]).with("from", Some(from))).await
+    }
+
+    /// Cancels a job; `kill` does not wait for its process.
+    pub async fn cancel(&self, id: JobId, kill: bool) -> Answer<()> {
+        let target = Target::of(&["jobs", &id.to_string(), "cancel"]).with("kill", kill.then_some(true));
+        self.order(&target, None::<&()>).await
+    }
+
+    /// The machines of all clusters.
+    pub async fn machines(&self) -> Answer<Vec<Machine>> {
+        self.get(&Target::of(&["machines"])).await
+    }
+
+    /// The machines of providers that no cluster knows.
+    pub async fn orphans(&self) -> Answer<Vec<Machine>> {
+        self.get(&Target::of(&["machines"]).with("orphans", Some(true))).await
+    }
+
+    /// Tenants, users, groups and grants, as far as the caller may see them.
+    pub async fn directory(&self) -> Answer<Directory> {
+        self.get(&Target::of(&["directory"])).await
+    }
+
+    /// Changes the directory.
+    pub async fn change_directory(&self, change: &Change) -> Answer<()> {
+        self.order(&Target::of(&["directory"]), Some(change)).await
+    }
+
+    /// Makes a token.
+    pub async fn make_token(&self, request: &TokenRequest) -> Answer<Token> {
+        self.send_json(Method::POST, &Target::of(&["tokens"]), request).await
+    }
+
+    /// Lines of the audit, the oldest first; a single answer has a limited number of lines.
+    pub async fn audit(&self, query: &AuditQuery) -> Answer<Vec<AuditLine>> {
+        let target = Target::of(&["audit"])
+            .with("after", Some(query.after))
+            .with("user", query.user.as_ref())
+            .with("cluster", query.cluster.as_ref());
+        self.get(&target).await
+    }
+}
+
+fn file_target(path: &str, place: Place) -> Target {
+    let segments: Vec<&str> = ["files"].into_iter().chain(path.split('/')).collect();
+    Target::of(&segments).with("shared", place.is_shared())
+}
