@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
-use clap::{Args as ClapArgs, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args as ClapArgs, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use cob_depot::GenerationName;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 
@@ -112,10 +112,11 @@ pub struct Explicit {
 }
 
 impl Args {
-    /// The command line with its help texts: only the top level explains the options of every command.
+    /// The command line with its help texts, and with the commands that a program adds: only the top level explains the
+    /// options of every command.
     #[must_use]
-    pub fn described() -> clap::Command {
-        help::described()
+    pub fn described(added: Option<&Group>) -> clap::Command {
+        help::described(added)
     }
 
     /// Reads a command line that starts with the program's name. An empty variable counts as not set.
@@ -123,12 +124,51 @@ impl Args {
     /// # Errors
     /// The fault of the command line, or the requested help.
     pub fn read<T: Into<OsString> + Clone>(line: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
-        let command = without_empty_variables(Self::described());
-        let matches = command.try_get_matches_from(line)?;
-        let mut args = Self::from_arg_matches(&matches)?;
+        Self::of(&without_empty_variables(Self::described(None)).try_get_matches_from(line)?)
+    }
+
+    fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::from_arg_matches(matches)?;
         let told = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         args.global.explicit = Explicit { socket: told("socket"), depot: told("depot") };
         Ok(args)
+    }
+}
+
+/// A group of commands that a program adds to the commands of this library.
+#[derive(Debug, Clone, Copy)]
+pub struct Group {
+    /// Its heading in the list of commands.
+    pub heading: &'static str,
+    /// Adds the commands to a command line.
+    pub add: fn(clap::Command) -> clap::Command,
+    /// The options of every command that the commands use, besides `--color`.
+    pub options: &'static [&'static str],
+}
+
+/// A command line that was read.
+#[derive(Debug)]
+pub enum Line {
+    /// A command of this library.
+    Own(Args),
+    /// A command of the program.
+    Added(ArgMatches, Global),
+}
+
+impl Line {
+    /// Reads a command line like [`Args::read`], with the commands of a program.
+    ///
+    /// # Errors
+    /// The fault of the command line, or the requested help.
+    pub fn read(line: impl IntoIterator<Item = OsString>, added: Option<&Group>) -> Result<Self, clap::Error> {
+        let matches = without_empty_variables(Args::described(added)).try_get_matches_from(line)?;
+        match matches.subcommand_name() {
+            Some(name) if !Command::has_subcommand(name) => {
+                let global = Global::from_arg_matches(&matches)?;
+                Ok(Self::Added(matches, global))
+            }
+            Some(_) | None => Args::of(&matches).map(Self::Own),
+        }
     }
 }
 
@@ -342,6 +382,9 @@ pub struct DemoArgs {
     /// End the cluster that --keep left in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "keep")]
     pub end: Option<PathBuf>,
+    /// Run a hub instead: users, a catalogue, and a cluster of five machines that grows, loses a machine, and goes
+    #[arg(long, conflicts_with_all = ["keep", "end"])]
+    pub hub: bool,
 }
 
 /// Arguments of `resolve`.
@@ -582,7 +625,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::described().debug_assert();
+        Args::described(None).debug_assert();
     }
 
     #[test]

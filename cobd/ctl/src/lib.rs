@@ -41,4 +41,4 @@ pub mod verdict;
 mod waves;
 pub mod words;
 
-pub use commands::{Develop, run, run_with};
+pub use commands::{Develop, Extension, RunAdded, run, run_with};

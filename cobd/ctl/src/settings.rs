@@ -179,8 +179,11 @@ fn unreadable(path: &Path, error: io::Error) -> Failure {
     Failure::usage(anyhow::Error::from(error).context(format!("{} can't be used", path.display())))
 }
 
-/// The first line of a file that only the user may read.
-fn read_token(path: &Path) -> Result<String, Failure> {
+/// The token in a file: the first line of a file that only the user may read.
+///
+/// # Errors
+/// [`Failure`] if the file can't be read, or if others may read it.
+pub fn read_token(path: &Path) -> Result<String, Failure> {
     let failed = |e| unreadable(path, e);
     let file = fs::File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode() & 0o777;

@@ -9,7 +9,7 @@ use cobctl::screen::Screen;
 
 fn described(program: Program) -> clap::Command {
     match program {
-        Program::Cobctl => Args::described(),
+        Program::Cobctl => Args::described(Some(&crate::hub::GROUP)),
         Program::Cobgen => cobgen::cli::Cli::command(),
         Program::Cobd => cobd::cli::Cli::command(),
     }

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command, CommandFactory as _};
 
-use super::Args;
+use super::{Args, Group};
 
 /// The commands in groups; each command is in one of them.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -47,30 +47,50 @@ Exit status: 0 done, or yes; 1 no (not converged, refused); 2 bad usage; 3 a hos
 
 /// The command line with its helps: the top level lists the commands in groups, and the options of every command; other
 /// commands only refer to these options.
-pub(super) fn described() -> Command {
-    let command = Args::command();
-    let global: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    let template = template(&command);
-    command.help_template(template).mut_subcommands(|command| without_repetition(command, &global))
+pub(super) fn described(added: Option<&Group>) -> Command {
+    let own = Args::command();
+    let global: Vec<Arg> = own.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    let names: Vec<String> = own.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = added.map_or_else(Args::command, |added| (added.add)(Args::command()));
+    let template = template(&command, added.map(|added| (added.heading, names.as_slice())));
+    command.help_template(template).mut_subcommands(|command| {
+        let is_own = names.iter().any(|name| name == command.get_name());
+        let used = match added {
+            Some(added) if !is_own => Some(added.options),
+            Some(_) | None => used_by(command.get_name()),
+        };
+        without_repetition(command, &global, used)
+    })
 }
 
-fn template(command: &Command) -> String {
+/// The list of commands. Added commands have a group of their own: the ones that are not among the own commands.
+fn template(command: &Command, added: Option<(&str, &[String])>) -> String {
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}{after-help}\n");
-    for (heading, names) in GROUPS {
+    let mut list = |heading: &str, names: &[&str]| {
         text.push_str(&format!("\n{heading}:\n"));
         for name in names {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             text.push_str(&format!("  {name:<13}  {about}\n"));
         }
+    };
+    for (heading, names) in GROUPS {
+        list(heading, names);
+    }
+    if let Some((heading, own)) = added {
+        let all = command.get_subcommands().map(Command::get_name);
+        list(heading, &all.filter(|name| !own.iter().any(|own| own == name)).collect::<Vec<_>>());
     }
     text.push_str("\nOptions of every command:\n{options}\n");
     text
 }
 
+fn used_by(name: &str) -> Option<&'static [&'static str]> {
+    WITHOUT_DAEMONS.iter().find(|(command, _)| *command == name).map(|(_, used)| *used)
+}
+
 /// Hides the options of every command, except for the ones that a command without daemons uses.
-fn without_repetition(command: Command, global: &[Arg]) -> Command {
-    let used = WITHOUT_DAEMONS.iter().find(|(name, _)| *name == command.get_name()).map(|(_, used)| *used);
+fn without_repetition(command: Command, global: &[Arg], used: Option<&[&str]>) -> Command {
     let is_shown = |arg: &Arg| {
         let id = arg.get_id().as_str();
         used.is_some_and(|used| id == "color" || used.contains(&id))
@@ -247,6 +267,7 @@ Exit status: 0 shown; 1 the histories contain no such switch; 3 a host could not
 pub(super) const DEMO: &str = "\
 Examples:
   cobctl demo                     run it and remove all traces
+  cobctl demo --hub               users, templates and machines of a hub, then no traces
   cobctl demo --keep /tmp/shop    leave it running, and print how to look at it
   cobctl demo --end /tmp/shop     end the cluster that --keep left";
 
@@ -279,14 +300,14 @@ mod tests {
 
     #[test]
     fn the_list_of_commands_fits_80_columns() {
-        for line in template(&Args::command()).lines() {
+        for line in template(&Args::command(), None).lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }
 
     #[test]
     fn only_the_top_level_explains_the_options_of_every_command() {
-        let mut command = described();
+        let mut command = described(None);
         command.build();
         let top = command.render_help().to_string();
         assert!(top.contains("--token-file") && top.contains("\nLook:\n  status  "), "{top}");

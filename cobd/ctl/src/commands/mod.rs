@@ -8,12 +8,13 @@ use std::ffi::OsString;
 use std::io;
 use std::pin::Pin;
 
+use clap::ArgMatches;
 use cob_depot::GenerationName;
 use cob_types::api::StatusOf;
 use cob_types::status::HostStatus;
 use cob_types::{GenerationNumber, HostName};
 
-use crate::args::{Args, Command, DevelopCommand, Global, TrustArgs, TrustCommand};
+use crate::args::{Args, Command, DevelopCommand, Global, Group, Line, TrustArgs, TrustCommand};
 use crate::client::{AskError, Client};
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::screen::Screen;
@@ -74,10 +75,22 @@ struct Context {
 pub type Develop =
     for<'a> fn(DevelopCommand, bool, &'a mut Screen) -> Pin<Box<dyn Future<Output = CommandResult> + 'a>>;
 
+/// Carries out an added command: its matches in the whole command line, and the options of every command.
+pub type RunAdded = for<'a> fn(ArgMatches, Global, &'a mut Screen) -> Pin<Box<dyn Future<Output = CommandResult> + 'a>>;
+
+/// The commands that a program carries out itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Extension {
+    /// The commands for developers.
+    pub develop: Develop,
+    /// Further commands.
+    pub added: Option<(Group, RunAdded)>,
+}
+
 /// Runs the program with this command line, which starts with the program's name; returns the exit status. Commands for
 /// developers are refused.
 pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
-    run_with(line, screen, no_developer).await
+    run_with(line, screen, Extension { develop: no_developer, added: None }).await
 }
 
 /// Refuses the commands for developers.
@@ -93,11 +106,11 @@ pub(crate) async fn carry_out(words: &[String], global: &Global, screen: &mut Sc
     dispatch(Args { global: global.clone(), ..args }, screen, no_developer).await
 }
 
-/// Like [`run`], with a function for the commands for developers.
+/// Like [`run`], with the commands of a program.
 ///
 /// It is not generic: all commands would be compiled again for each caller.
-pub async fn run_with(line: Vec<OsString>, screen: &mut Screen, develop: Develop) -> u8 {
-    let args = match Args::read(line.iter().cloned()) {
+pub async fn run_with(line: Vec<OsString>, screen: &mut Screen, program: Extension) -> u8 {
+    let read = match Line::read(line.iter().cloned(), program.added.as_ref().map(|(group, _)| group)) {
         Ok(args) => args,
         Err(error) => {
             let text = error.render().to_string();
@@ -116,12 +129,24 @@ pub async fn run_with(line: Vec<OsString>, screen: &mut Screen, develop: Develop
             };
         }
     };
-    screen.set_colour(args.global.color);
-    let global = args.global.clone();
-    let by_ssh = matches!(args.command, Command::Bootstrap(_) | Command::Upgrade(_));
-    match dispatch(args, screen, develop).await {
+    let (global, is_near, done) = match read {
+        Line::Own(args) => {
+            screen.set_colour(args.global.color);
+            let is_near = !matches!(args.command, Command::Bootstrap(_) | Command::Upgrade(_));
+            (args.global.clone(), is_near, dispatch(args, screen, program.develop).await)
+        }
+        Line::Added(matches, global) => {
+            screen.set_colour(global.color);
+            let done = match program.added {
+                Some((_, run)) => run(matches, global.clone(), screen).await,
+                None => Err(Failure::usage("the command is unknown")),
+            };
+            (global, false, done)
+        }
+    };
+    match done {
         Ok(exit) => {
-            if exit == Exit::Unreached && !by_ssh && names_nobody(&global) {
+            if exit == Exit::Unreached && is_near && names_nobody(&global) {
                 let hint = "the daemon of this host was asked; --depot DIR (or COB_DEPOT) names all hosts of a depot";
                 screen.problem("hint", hint);
             }

@@ -5,6 +5,8 @@
 //! inside this process), the daemons are separate processes that execute this program, and the servers of the web shop
 //! are real too. Each printed result was observed.
 
+pub(crate) mod hub;
+mod hub_stage;
 pub(crate) mod stage;
 
 use std::ffi::OsString;

@@ -263,7 +263,7 @@ impl Stage {
 
     pub(crate) fn stop_daemons(&mut self) {
         for daemon in &self.daemons {
-            signal(daemon.id(), rustix::process::Signal::TERM);
+            terminate(daemon.id());
         }
         let limit = Instant::now() + PATIENCE;
         for daemon in &mut self.daemons {
@@ -303,11 +303,12 @@ impl Drop for Stage {
     }
 }
 
-fn signal(pid: u32, signal: rustix::process::Signal) {
+/// Asks a child to end.
+pub(super) fn terminate(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         // A process that has ended needs no signal.
-        let _ = rustix::process::kill_process(pid, signal);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 
@@ -322,6 +323,6 @@ fn free_ports() -> io::Result<Ports> {
     Ok(Ports { hosts: [port(0), port(1), port(2)], db: port(3), apps: [port(4), port(5)], lb: port(6) })
 }
 
-fn cant(what: &str, path: &Path, error: io::Error) -> Failure {
+pub(super) fn cant(what: &str, path: &Path, error: io::Error) -> Failure {
     Failure::environment(anyhow::Error::new(error).context(format!("can't {what} {}", path.display())))
 }

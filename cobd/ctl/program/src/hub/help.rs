@@ -1,0 +1,165 @@
+//! The texts of the helps of the hub's commands.
+
+/// What all helps of the groups say.
+macro_rules! with_hub {
+    ($text:literal) => {
+        concat!(
+            $text,
+            "\n\nThe hub: --hub or COB_HUB. A token: COB_HUB_TOKEN, or the first line of the file --token-file (mode 0600). \
+             The owner of a hub needs no token at its socket.\n\nExit status: 0 done; 1 refused, or the job failed; 2 bad usage; 3 the \
+             hub could not be reached."
+        )
+    };
+}
+
+pub(super) const CLUSTER: &str = with_hub!(
+    "\
+Examples:
+  cobctl cluster create shop --template webshop --nodes 5 --plan
+  cobctl cluster create shop --template webshop --nodes 5 --wait
+  cobctl cluster resize shop 8 --wait
+  cobctl cluster list
+  cobctl cluster delete shop
+
+Each order becomes a job: `cobctl job watch ID` follows it. Orders that interrupt services or delete machines ask on a \
+terminal, unless --yes."
+);
+
+pub(super) const JOBS: &str = with_hub!(
+    "\
+Examples:
+  cobctl jobs --open
+  cobctl jobs --cluster shop --json | jq '.[0].state'"
+);
+
+pub(super) const JOB: &str = with_hub!(
+    "\
+Examples:
+  cobctl job watch 7      follow it to its end
+  cobctl job cancel 7     it rolls back what it has begun"
+);
+
+pub(super) const CATALOGUE: &str = with_hub!(
+    "\
+Examples:
+  cobctl catalogue list templates
+  cobctl catalogue show template webshop > webshop.yaml
+  cobctl catalogue set template webshop webshop.yaml
+  cobctl catalogue versions template webshop
+
+The hub checks the whole model before a change counts. A refusal names each fault with its place, and changes nothing."
+);
+
+pub(super) const HUB: &str = with_hub!(
+    "\
+Examples:
+  cobctl hub add-tenant web --machines 20
+  cobctl hub add-user ann --tenant web
+  cobctl hub token --user ann --tenant web --output ann.token
+  cobctl hub machines --orphans"
+);
+
+pub(super) const CREATE: &str = "\
+Examples:
+  cobctl cluster create shop --template webshop --nodes 5 --plan
+  cobctl cluster create shop --template webshop --nodes 5 --lease 7d --wait
+  cobctl cluster create shop --template webshop --nodes 3 --services db,app --set db.price=12
+
+If the creation fails, its machines are deleted, unless --keep-failed.
+
+Exit status: 0 ordered, with --wait created; 1 refused, or the job failed; 3 the hub could not be reached.";
+
+pub(super) const RESIZE: &str = "\
+Examples:
+  cobctl cluster resize shop 8 --plan
+  cobctl cluster resize shop 8 --wait
+  cobctl cluster resize shop 3 --yes      deletes machines
+
+Exit status: 0 ordered, with --wait done; 1 refused, or the job failed; 3 the hub could not be reached.";
+
+pub(super) const CONFIGURE: &str = "\
+Examples:
+  cobctl cluster configure shop db.price=12
+  cobctl cluster configure shop --unset db.price
+  cobctl cluster configure shop --config-file shop.yaml --plan
+
+A value is JSON if it can be read as JSON, otherwise text: 12 is a number, true a truth value, '\"12\"' a text. A key with \
+dots names a value in a map.";
+
+pub(super) const SYNC: &str = "\
+A cluster keeps the version of the catalogue with which it was made. `sync` takes the newest version of its template, of \
+the services and of all other parts. `rollback` goes back.";
+
+pub(super) const ROLLBACK: &str = "\
+Goes back to the shape before the last operation that changed the cluster: nodes, services, configuration, version of the \
+catalogue. A second rollback undoes the first.";
+
+pub(super) const REPLACE: &str = "\
+Example:
+  cobctl cluster replace shop shop-3 --wait
+
+Deletes the machine of the node, also if it does not answer, and declares its host dead: other hosts release its locks. \
+Then makes a new machine with the same services.";
+
+pub(super) const LEASE: &str = "\
+Examples:
+  cobctl cluster lease shop 7d
+  cobctl cluster lease shop 36h
+
+When the lease ends, the hub deletes the cluster. `cobctl cluster list` shows the remaining time.";
+
+pub(super) const DELETE: &str = "\
+Examples:
+  cobctl cluster delete shop              asks for the name
+  cobctl cluster delete shop --yes --wait
+
+Exit status: 0 ordered, with --wait deleted; 1 refused, or the job failed; 3 the hub could not be reached.";
+
+pub(super) const SET: &str = "\
+Examples:
+  cobctl catalogue set service db db.yaml
+  cobctl catalogue set template webshop webshop.yaml --shared
+
+The file contains the definition alone, as it stands below its name in a model. Clusters take the new version with \
+`cobctl cluster sync`.";
+
+pub(super) const SET_FILE: &str = "\
+Examples:
+  cobctl catalogue set-file scripts/start.sh start.sh
+  cobctl catalogue set-file security.yaml security.yaml --shared";
+
+pub(super) const ADD_TENANT: &str = "\
+Examples:
+  cobctl hub add-tenant web
+  cobctl hub add-tenant web --machines 20 --clusters 4 --parallel-jobs 2";
+
+pub(super) const ADD_USER: &str = "\
+Examples:
+  cobctl hub add-user ann --tenant web
+  cobctl hub add-user ben --tenant web --administrator
+
+An administrator of a tenant manages its users and sees its clusters; a user sees own clusters. Only a super administrator \
+appoints administrators.";
+
+pub(super) const GRANT: &str = "\
+Examples:
+  cobctl hub grant read,execute --on cluster --name shop --user ben
+  cobctl hub grant read,execute --on template --all --group developers
+  cobctl hub grant write --on service --name db --shared --user ann
+
+For a cluster: read shows it, execute starts and stops services, write changes and deletes it. For a template: execute \
+makes clusters of it. A right on a cluster is a right on its machines and jobs.";
+
+pub(super) const TOKEN: &str = "\
+Examples:
+  cobctl hub token --user ann --tenant web --output ann.token
+  cobctl hub token --label ci --lives 30d
+
+The hub keeps only a hash: a lost token cannot be shown again.";
+
+pub(super) const AUDIT: &str = "\
+Examples:
+  cobctl hub audit --cluster shop
+  cobctl hub audit --user web/ann --json | jq .decision
+
+Prints up to 1000 lines; --after NUMBER prints the following ones. `cobhub verify-audit` checks the file itself.";
