@@ -1,6 +1,8 @@
 //! The program as a process: its exit status, its outputs, the files for packages.
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
 
 fn cobctl(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cobctl"))
@@ -142,20 +144,20 @@ fn the_demo_shows_no_options_that_it_ignores() {
     assert!(shown.contains("--keep") && shown.contains("--color"), "{shown}");
 }
 
-/// An interrupt at any stage of the demo, also with a folder to keep.
+/// An interrupt at any stage of the demos, also with a folder to keep.
 #[test]
 fn an_interrupted_demo_leaves_no_processes_or_files() {
-    use std::io::{BufRead as _, BufReader};
-
-    for (said, keep) in [("Three daemons", true), ("The switch", false)] {
+    let cases = [
+        ("Three daemons", &["--keep", "kept"][..]),
+        ("The switch", &[]),
+        ("A hub", &["--hub"]),
+        ("shop-1: create", &["--hub"]),
+        ("switch the hosts", &["--hub"]),
+        ("are killed", &["--hub"]),
+    ];
+    for (said, options) in cases {
         let temp = tempfile::tempdir().expect("a folder");
-        let kept = temp.path().join("kept");
-        let mut line = Command::new(env!("CARGO_BIN_EXE_cobctl"));
-        line.arg("demo").env("TMPDIR", temp.path()).env("COB_CONFIG", "/dev/null");
-        if keep {
-            line.arg("--keep").arg(&kept);
-        }
-        let mut demo = line.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("begun");
+        let mut demo = demo(temp.path(), options);
         let out = demo.stdout.take().expect("piped");
         let mut lines = BufReader::new(out).lines().map_while(Result::ok);
         assert!(lines.any(|line| line.contains(said)), "{said}");
@@ -164,17 +166,54 @@ fn an_interrupted_demo_leaves_no_processes_or_files() {
         // Its further output needs a reader.
         lines.for_each(drop);
         let ended = demo.wait_with_output().expect("it ends");
-        assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(130), "{said}: {}", text(&ended.stderr));
         assert!(text(&ended.stderr).contains("interrupted"), "{}", text(&ended.stderr));
-        let left: Vec<_> = std::fs::read_dir(temp.path()).expect("a folder").collect();
-        assert!(left.is_empty(), "{left:?}");
-        let folder = temp.path().to_str().expect("text");
-        let alive = std::fs::read_dir("/proc").expect("there").filter_map(Result::ok).filter(|entry| {
-            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            text(&words).contains(folder)
-        });
-        assert_eq!(alive.count(), 0, "processes of {folder}");
+        assert_no_trace(temp.path());
     }
+}
+
+/// The demo of the hub from its begin to its end, with an executable that is alone in its folder.
+#[test]
+fn the_demo_of_the_hub_needs_no_other_program_and_leaves_no_trace() {
+    let temp = tempfile::tempdir().expect("a folder");
+    let mut demo = demo(temp.path(), &["--hub"]);
+    let out = demo.stdout.take().expect("piped");
+    let lines: Vec<String> = BufReader::new(out).lines().map_while(Result::ok).collect();
+    let ended = demo.wait_with_output().expect("it ends");
+    let out = lines.join("\n");
+    assert_eq!(ended.status.code(), Some(0), "{out}\n{}", text(&ended.stderr));
+    for part in [
+        "5 machines to create",
+        "  five machines run the shop",
+        "resize to 6 nodes of shop",
+        "  the shop is whole again",
+        "  services and machines are gone",
+        "That was the hub, in ",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert_eq!(lines.iter().filter(|line| line.contains("price = 10")).count(), 3, "{out}");
+    assert!(text(&ended.stderr).contains("(did you mean `db`?)"), "{}", text(&ended.stderr));
+    assert_no_trace(temp.path());
+}
+
+/// A demo whose temporary folder is this one.
+fn demo(folder: &Path, options: &[&str]) -> Child {
+    let mut line = Command::new(env!("CARGO_BIN_EXE_cobctl"));
+    line.arg("demo").args(options).env("TMPDIR", folder).env("COB_CONFIG", "/dev/null").current_dir(folder);
+    line.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("begun")
+}
+
+fn assert_no_trace(folder: &Path) {
+    let left: Vec<_> = std::fs::read_dir(folder).expect("a folder").collect();
+    assert!(left.is_empty(), "{left:?}");
+    let named = folder.to_str().expect("text");
+    let alive = std::fs::read_dir("/proc").expect("there").filter_map(Result::ok).filter(|entry| {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let within = std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+        within || text(&words).contains(named)
+    });
+    assert_eq!(alive.count(), 0, "processes of {named}");
 }
 
 #[test]
