@@ -13,6 +13,7 @@ pub mod cli;
 pub mod diagnostic;
 pub mod draft;
 pub mod expand;
+mod format;
 pub mod generation;
 pub mod guard;
 pub mod import;

@@ -6,6 +6,7 @@
 mod check;
 mod diff;
 mod enroll;
+mod fmt;
 mod fsck;
 mod generate;
 mod import;
@@ -63,6 +64,8 @@ pub enum Command {
     Schema(schema::SchemaArgs),
     /// Check a model and print all its errors
     Check(check::CheckArgs),
+    /// Format the files of a model
+    Fmt(fmt::FmtArgs),
     /// Serve an editor: errors while you type, completion, explanations
     Lsp(lsp::LspArgs),
     /// Show change objects with the dependencies that they end up with
@@ -146,6 +149,7 @@ impl Command {
         let (ended, as_json, depot) = match self {
             Self::Init(args) => (init::run(args, terminal), false, None),
             Self::Schema(args) => (schema::run(args, terminal), false, None),
+            Self::Fmt(args) => (fmt::run(args, terminal), false, None),
             Self::Lsp(args) => (lsp::run(args, terminal), false, None),
             Self::Check(args) => (check::run(args, terminal), args.json, args.depot.clone()),
             Self::Show(args) => (show::run(args, terminal), args.json, args.depot.clone()),

@@ -25,12 +25,12 @@ use lsp_server::{Connection, ErrorCode, Message, Notification, Request, Response
 use lsp_types::notification::{
     DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
 };
-use lsp_types::request::{Completion, DocumentSymbolRequest, GotoDefinition, HoverRequest, Request as _};
+use lsp_types::request::{Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, Request as _};
 use lsp_types::{
     CompletionItem, CompletionItemKind, CompletionOptions, CompletionResponse, DocumentSymbolResponse, Documentation,
     GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location, MarkupContent, MarkupKind, OneOf,
     Position, Range, ServerCapabilities, SymbolInformation, SymbolKind, TextDocumentPositionParams,
-    TextDocumentSyncCapability, TextDocumentSyncKind, Uri,
+    TextDocumentSyncCapability, TextDocumentSyncKind, TextEdit, Uri,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -75,6 +75,7 @@ fn capabilities() -> ServerCapabilities {
         hover_provider: Some(HoverProviderCapability::Simple(true)),
         definition_provider: Some(OneOf::Left(true)),
         document_symbol_provider: Some(OneOf::Left(true)),
+        document_formatting_provider: Some(OneOf::Left(true)),
         ..ServerCapabilities::default()
     }
 }
@@ -130,6 +131,8 @@ impl Server {
             DocumentSymbolRequest::METHOD => {
                 read(params).map(|of: lsp_types::DocumentSymbolParams| json_of(self.symbols(&of.text_document.uri)))
             }
+            Formatting::METHOD => read(params)
+                .map(|of: lsp_types::DocumentFormattingParams| json_of(self.formatted(&of.text_document.uri))),
             _ => {
                 let what = format!("cobgen lsp does not answer {method}");
                 return Response::new_err(id, ErrorCode::MethodNotFound as i32, what);
@@ -148,6 +151,19 @@ impl Server {
         let text = self.buffers.text(&path)?;
         let cursor = Cursor::at(&text, place.position.line, place.position.character);
         Some(AtPlace { buffers: &self.buffers, path, cursor })
+    }
+
+    /// The edit that formats a text. A wrong text gets none: its errors are shown already.
+    fn formatted(&self, uri: &Uri) -> Option<Vec<TextEdit>> {
+        let path = path_of(uri)?;
+        let text = self.buffers.text(&path)?;
+        let formatted = crate::format::format(&path, &text).ok()?;
+        if formatted == *text {
+            return Some(Vec::new());
+        }
+        let lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
+        let all = Range::new(Position::new(0, 0), Position::new(lines.saturating_add(1), 0));
+        Some(vec![TextEdit::new(all, formatted)])
     }
 
     fn symbols(&self, uri: &Uri) -> Option<DocumentSymbolResponse> {

@@ -215,3 +215,17 @@ fn addresses_and_paths_are_the_same_files() {
     }
     assert_eq!(path_of(&"https://host/x".parse().expect("an address")), None);
 }
+
+#[test]
+fn a_text_is_formatted_unless_it_is_wrong() {
+    let mut editor = Editor::start();
+    editor.open("m.yaml", "hosts:   {n1:   {}}   # first\n");
+    let of = json!({"textDocument": {"uri": editor.uri("m.yaml")}, "options": {"tabSize": 2, "insertSpaces": true}});
+    let edits = editor.ask("textDocument/formatting", of.clone());
+    assert_eq!(edits[0]["newText"], "hosts: {n1: {}} # first\n");
+    editor.change("m.yaml", "hosts: {n1: {}} # first\n");
+    assert_eq!(editor.ask("textDocument/formatting", of.clone()), json!([]));
+    editor.change("m.yaml", "hosts: {n1: [}\n");
+    assert_eq!(editor.ask("textDocument/formatting", of), json!(null));
+    editor.end();
+}

@@ -95,6 +95,18 @@ pub(crate) fn read_one(
     found.into_iter().next()
 }
 
+/// The values of all documents of a text.
+pub(crate) fn values_of(
+    sources: &mut Sources,
+    path: &Path,
+    text: &str,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<serde_json::Value>> {
+    let file = sources.add(path.to_owned(), text.to_owned());
+    let found = yaml::parse(file, sources, text, &mut yaml::Budget::default(), diagnostics)?;
+    Some(found.iter().map(Node::to_json).collect())
+}
+
 fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections> {
     // If a file were missing, all names that it defines would be reported as unknown.
     let mut complete = !diagnostics.has_errors();

@@ -1,0 +1,112 @@
+//! `cobgen fmt`: the form of model files.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::{Answer, CommandResult, Stop, Terminal};
+use crate::format::{Unformatted, format};
+use crate::model;
+
+/// The options of `cobgen fmt`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cobgen fmt models/
+  cobgen fmt --check models/          # for tests: names the files that would change
+  cobgen fmt - < model.yaml           # from the standard input to the standard output, for editors
+
+Two spaces for a level, lines of 100 characters for lists and mappings in brackets; comments, anchors, block texts and \
+the order of keys stay. A file whose meaning would change is left alone.
+
+Exit status: 0 all files have the form; 1 with --check, a file would change; 2 a file is no valid YAML; 3 a file could \
+not be read or written.")]
+pub struct FmtArgs {
+    /// Model files, or folders with model files; `-` is the standard input
+    #[arg(value_name = "MODEL", required = true)]
+    models: Vec<PathBuf>,
+    /// Only name the files that would change
+    #[arg(long)]
+    check: bool,
+}
+
+/// The longest text from the standard input, in bytes.
+const LONGEST: u64 = 32 << 20;
+
+pub(super) fn run(args: &FmtArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    if args.models == [Path::new("-")] {
+        return from_input(args, terminal);
+    }
+    let mut answer = Answer::Done;
+    for path in files(&args.models)? {
+        let text = fs::read_to_string(&path).map_err(|e| lost("read", &path, &e))?;
+        match format(&path, &text) {
+            Ok(formatted) if formatted == text => {}
+            Ok(_) if args.check => {
+                writeln!(terminal.out, "{}", path.display())?;
+                if answer == Answer::Done {
+                    answer = Answer::No;
+                }
+            }
+            Ok(formatted) => {
+                replace(&path, &formatted).map_err(|e| lost("write", &path, &e))?;
+                writeln!(terminal.err, "formatted {}", path.display())?;
+            }
+            Err(Unformatted { diagnostics, sources }) => {
+                super::refused(&path, &diagnostics, &sources, false, terminal)?;
+                answer = Answer::Bad;
+            }
+        }
+    }
+    Ok(answer)
+}
+
+fn from_input(args: &FmtArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    let mut text = String::new();
+    std::io::stdin()
+        .take(LONGEST)
+        .read_to_string(&mut text)
+        .map_err(|e| lost("read", Path::new("the standard input"), &e))?;
+    let path = Path::new("standard input");
+    match format(path, &text) {
+        Ok(formatted) if args.check => Ok(if formatted == text { Answer::Done } else { Answer::No }),
+        Ok(formatted) => {
+            terminal.out.write_all(formatted.as_bytes())?;
+            Ok(Answer::Done)
+        }
+        Err(Unformatted { diagnostics, sources }) => {
+            super::refused(path, &diagnostics, &sources, false, terminal)?;
+            Ok(Answer::Bad)
+        }
+    }
+}
+
+/// The YAML files among the names. JSON has a form of its own.
+fn files(models: &[PathBuf]) -> Result<Vec<PathBuf>, Stop> {
+    let mut all = Vec::new();
+    for path in models {
+        let unreadable = |e| lost("read", path, &e);
+        if fs::metadata(path).map_err(unreadable)?.is_dir() {
+            let found = model::files_of(path).map_err(unreadable)?;
+            all.extend(found.into_iter().filter(|file| file.extension().is_some_and(|end| end != "json")));
+        } else {
+            all.push(path.clone());
+        }
+    }
+    Ok(all)
+}
+
+fn lost(what: &str, path: &Path, error: &std::io::Error) -> Stop {
+    Stop::Plain(format!("can't {what} {}: {error}", path.display()), Answer::NotReached)
+}
+
+/// Replaces a file as a whole, with its mode.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let path = path.canonicalize()?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::Builder::new().prefix(".cobgen-fmt-").tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
+    file.as_file().sync_all()?;
+    file.persist(&path).map(drop).map_err(|error| error.error)
+}
