@@ -28,7 +28,7 @@ use crate::provider::{
 /// The file in the cluster's folder.
 pub const FILE: &str = "machines.json";
 /// How often a call is repeated that may succeed later.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 6;
 /// The pause before a repetition; doubled each time.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many calls run at a time.
