@@ -8,6 +8,7 @@ pub mod family;
 pub mod large;
 pub mod leaving;
 pub mod liar;
+pub mod odd_provider;
 pub mod processes;
 pub mod runs;
 pub mod sbom;

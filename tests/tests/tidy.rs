@@ -161,6 +161,7 @@ const ARROWS: [(&str, &str, &[&str]); 24] = [
             "cob-solver",
             "cobd",
             "cobgen",
+            "cobhub",
             "cobctl",
         ],
     ),

@@ -1,5 +1,5 @@
 //! All programs of COB in a single file, for tests with real processes: `cob cobd …`, `cob cobgen …`, `cob cobctl …`. A
-//! copy named `cobd` is the daemon alone.
+//! copy with the name of a program is this program alone.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,15 @@ fn main() -> ExitCode {
         return code;
     }
     let name = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
-    let is_daemon = name.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("cobd"));
-    let args: Vec<_> = is_daemon.then(|| "cobd".into()).into_iter().chain(std::env::args_os().skip(1)).collect();
+    let name = name.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    match name {
+        "cobhub" => return cobhub::cli::run(std::env::args_os()),
+        "cob-provider-odd" => return ExitCode::from(cob_tests::odd_provider::run()),
+        _ => {}
+    }
+    let own =
+        if name.starts_with("cobd") { Some("cobd") } else { ["cobgen", "cobctl"].into_iter().find(|n| *n == name) };
+    let args: Vec<_> = own.map(Into::into).into_iter().chain(std::env::args_os().skip(1)).collect();
     let word = args.first().and_then(|a| a.to_str()).unwrap_or_default().to_owned();
     match (word.as_str(), cobd::run::Program::this()) {
         ("cobd", Ok(program)) => cobd::cli::run(args, program),

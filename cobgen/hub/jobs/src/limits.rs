@@ -23,6 +23,8 @@ pub struct Limits {
     pub grace: u64,
     /// The milliseconds that a final job stays in the table.
     pub keep: u64,
+    /// The most final jobs of a tenant in the table; the oldest leave it early.
+    pub keep_most: usize,
     /// How many processes of a job may die before they begin to work.
     pub false_starts: u32,
 }
@@ -43,6 +45,7 @@ impl Default for Limits {
             patience: Patience(8),
             grace: 30_000,
             keep: 7 * 24 * 3_600_000,
+            keep_most: 1000,
             false_starts: 3,
         }
     }

@@ -136,7 +136,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     }
 
     /// All jobs that are not archived.
-    pub fn jobs(&self) -> impl Iterator<Item = &Job<P, L>> {
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Job<P, L>> {
         self.jobs.values()
     }
 
@@ -392,7 +392,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
                 effects.push(Effect::Kill(job.run()));
             }
         }
-        let due: Vec<_> = self.archivable().filter(|(_, at)| *at <= now).map(|(id, _)| id).collect();
+        let due: BTreeSet<_> = self.archivable().filter(|(_, at)| *at <= now).map(|(id, _)| id).collect();
         for id in due {
             self.jobs.remove(&id);
             self.changed.insert(id);
@@ -464,8 +464,15 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     fn archivable(&self) -> impl Iterator<Item = (JobId, Millis)> {
         let open = self.open.iter().filter_map(|id| self.jobs.get(id));
         let needed: BTreeSet<JobId> = open.flat_map(|job| job.dependencies.keys().copied()).collect();
-        let unneeded = self.jobs.values().filter(move |job| !needed.contains(&job.id));
-        unneeded.filter_map(|job| Some((job.id, job.ended?.after(self.limits.keep))))
+        let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
+        // The newest first: the oldest of too many leave at once.
+        self.jobs.values().rev().filter_map(move |job| {
+            let ended = job.ended?;
+            let kept = kept.entry(job.spec.tenant.as_str()).or_default();
+            *kept += 1;
+            let at = if *kept > self.limits.keep_most { ended } else { ended.after(self.limits.keep) };
+            (!needed.contains(&job.id)).then_some((job.id, at))
+        })
     }
 }
 

@@ -390,6 +390,18 @@ fn a_restarted_hub_starts_watches_and_ends_processes() {
 }
 
 #[test]
+fn the_oldest_final_jobs_of_a_tenant_leave_early() {
+    let mut queue = Jobs::new(Limits { keep_most: 2, ..limits(4) });
+    queue.add(vec![job(), job(), job(), with(|spec| spec.tenant = "t2".to_owned())]);
+    for id in [1, 2, 4] {
+        queue.end(id, Report::Succeeded);
+    }
+    assert_eq!(queue.tick(NOW), []);
+    queue.end(3, Report::Succeeded);
+    assert_eq!(queue.tick(NOW), [Archive(JobId(1))]);
+}
+
+#[test]
 fn old_final_jobs_go_to_the_archive_unless_a_job_depends_on_them() {
     let mut queue = Jobs::new(Limits { keep: 100, ..limits(1) });
     queue.add(vec![job(), job(), after(1, &[Outcome::Succeeded])]);

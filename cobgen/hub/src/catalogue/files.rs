@@ -123,6 +123,19 @@ fn folders(part: &Part) -> Vec<String> {
     }
 }
 
+/// The folders of a part with their trees: what makes its content.
+pub(super) type Trees = Vec<(String, Option<Oid>)>;
+
+/// The trees of a part.
+pub(super) fn trees(tree: &Tree<'_>, part: &Part) -> Result<Trees, CatalogueError> {
+    let one = |folder: String| match tree.get_path(Path::new(&folder)) {
+        Ok(entry) => Ok((folder, Some(entry.id()))),
+        Err(error) if error.code() == ErrorCode::NotFound => Ok((folder, None)),
+        Err(error) => Err(error.into()),
+    };
+    folders(part).into_iter().map(one).collect()
+}
+
 /// The path of a file in the repository.
 pub(super) fn path(part: &Part, file: &str) -> String {
     match part {

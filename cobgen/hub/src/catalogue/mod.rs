@@ -15,6 +15,7 @@ mod sections;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_hub_api::{Entity, EntityKind, EntityWritten, Fault, Name};
@@ -23,7 +24,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::job::CLUSTER_FILE;
-use files::Files;
+use files::{Files, Trees};
+use sections::Entities;
 
 /// The branch.
 const BRANCH: &str = "refs/heads/main";
@@ -46,6 +48,8 @@ pub enum Part {
 pub struct Listed {
     /// The definition, as in a model.
     pub definition: Value,
+    /// The path of its file in the repository.
+    file: String,
     /// Whether all tenants share it.
     pub is_shared: bool,
 }
@@ -105,7 +109,19 @@ pub enum CatalogueError {
 pub struct Catalogue {
     path: PathBuf,
     cobgen: PathBuf,
+    read: Arc<Mutex<Read>>,
 }
+
+/// Entities that were read: those of the same trees never differ.
+#[derive(Debug, Default)]
+struct Read {
+    /// With the number of the last use.
+    entities: BTreeMap<Trees, (u64, Arc<Entities>)>,
+    uses: u64,
+}
+
+/// How many readings are kept.
+const MOST_READ: usize = 64;
 
 /// The answer of `cobgen check --json`.
 #[derive(Deserialize)]
@@ -138,7 +154,7 @@ impl Catalogue {
     ///
     /// The folder is no repository, or can't be written.
     pub fn open(path: &Path, programs: &Path) -> Result<Self, CatalogueError> {
-        let catalogue = Self { path: path.to_owned(), cobgen: programs.join("cobgen") };
+        let catalogue = Self { path: path.to_owned(), cobgen: programs.join("cobgen"), read: Arc::default() };
         if !path.exists() {
             let repository = Repository::init_opts(path, RepositoryInitOptions::new().bare(true).initial_head("main"))?;
             let tree = repository.find_tree(repository.treebuilder(None)?.write()?)?;
@@ -178,15 +194,33 @@ impl Catalogue {
     /// # Errors
     ///
     /// The repository can't be read.
-    pub fn entities(&self, part: &Part, kind: EntityKind) -> Result<BTreeMap<String, Listed>, CatalogueError> {
+    pub fn entities(&self, part: &Part, kind: EntityKind) -> Result<Arc<BTreeMap<String, Listed>>, CatalogueError> {
         let repository = self.repository()?;
-        let files = Files::read(&repository, repository.refname_to_id(BRANCH)?, part)?;
-        let listed = |found: sections::Found| Listed {
-            is_shared: found.file.starts_with(files::SHARED),
-            definition: found.definition,
-        };
-        let found = sections::of(&files).remove(&kind).unwrap_or_default();
-        Ok(found.into_iter().map(|(name, found)| (name, listed(found))).collect())
+        let all = self.all(&repository, repository.refname_to_id(BRANCH)?, part)?;
+        Ok(all.get(&kind).cloned().unwrap_or_default())
+    }
+
+    /// The entities of a commit, read at most once.
+    fn all(&self, repository: &Repository, commit: Oid, part: &Part) -> Result<Arc<Entities>, CatalogueError> {
+        let trees = files::trees(&repository.find_commit(commit)?.tree()?, part)?;
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.uses += 1;
+        let uses = read.uses;
+        if let Some((used, entities)) = read.entities.get_mut(&trees) {
+            *used = uses;
+            return Ok(entities.clone());
+        }
+        drop(read);
+        let entities = Arc::new(sections::of(&Files::read(repository, commit, part)?));
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.entities.len() >= MOST_READ
+            && let Some(oldest) =
+                read.entities.iter().min_by_key(|(_, (used, _))| *used).map(|(trees, _)| trees.clone())
+        {
+            read.entities.remove(&oldest);
+        }
+        read.entities.insert(trees, (uses, entities.clone()));
+        Ok(entities)
     }
 
     /// An entity, in the newest or another version.
@@ -206,8 +240,8 @@ impl Catalogue {
             Some(version) => commit(&repository, version)?,
             None => repository.refname_to_id(BRANCH)?,
         };
-        let files = Files::read(&repository, id, part)?;
-        let found = sections::of(&files).remove(&kind).unwrap_or_default().remove(name);
+        let all = self.all(&repository, id, part)?;
+        let found = all.get(&kind).and_then(|all| all.get(name));
         let found = found.ok_or_else(|| CatalogueError::NoEntity { kind, name: name.to_owned() })?;
         let written = last_change(&repository, id, &found.file)?;
         let commit = repository.find_commit(written)?;
@@ -217,7 +251,7 @@ impl Catalogue {
             version: written.to_string(),
             author: commit.author().name().unwrap_or_default().to_owned(),
             written_ms: u64::try_from(commit.time().seconds()).unwrap_or_default() * 1000,
-            definition: found.definition,
+            definition: found.definition.clone(),
         })
     }
 
@@ -273,11 +307,11 @@ impl Catalogue {
         };
         let verb = if content.is_some() { "set" } else { "delete" };
         let message = format!("{verb} {} {name}", kind.section());
-        self.change(part, &file, content.as_deref(), author, &message, |files| {
-            let other = sections::of(files).remove(&kind).unwrap_or_default().remove(name);
-            match other.map(|entity| entity.file) {
-                Some(place) if place != files::path(part, &file) => {
-                    Err(CatalogueError::InOtherFile { name: name.to_owned(), file: place })
+        self.change(part, &file, content.as_deref(), author, &message, |all| {
+            let other = all.get(&kind).and_then(|all| all.get(name));
+            match other.map(|entity| &entity.file) {
+                Some(place) if *place != files::path(part, &file) => {
+                    Err(CatalogueError::InOtherFile { name: name.to_owned(), file: place.clone() })
                 }
                 None if content.is_none() => Err(CatalogueError::NoEntity { kind, name: name.to_owned() }),
                 Some(_) | None => Ok(()),
@@ -312,13 +346,13 @@ impl Catalogue {
         content: Option<&[u8]>,
         author: &str,
         message: &str,
-        is_allowed: impl Fn(&Files) -> Result<(), CatalogueError>,
+        is_allowed: impl Fn(&Entities) -> Result<(), CatalogueError>,
     ) -> Result<EntityWritten, CatalogueError> {
         for _ in 0..ATTEMPTS {
             let repository = self.repository()?;
             let head = repository.refname_to_id(BRANCH)?;
             let before = repository.find_commit(head)?;
-            is_allowed(&Files::read(&repository, head, part)?)?;
+            is_allowed(&*self.all(&repository, head, part)?)?;
             let tree = files::with(&repository, &before.tree()?, &files::path(part, file), content)?;
             if tree == before.tree_id() {
                 return Ok(EntityWritten { version: head.to_string(), changed: false });

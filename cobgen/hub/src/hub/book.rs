@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cob_hub_api::Name;
+use cob_hub_store::bounds::{MAX_OPS, MAX_TXN, MAX_VALUE};
 use cob_hub_store::{Embedded, Key, Op, Options, Prefix, Query, Store, Txn};
 use cob_jobs::{Job, JobId, Limits, Queue, Rule, State as QueueState};
 use cob_permissions::Directory;
@@ -37,9 +38,14 @@ pub(crate) struct State {
     pub(crate) credentials: BTreeMap<String, Credential>,
 }
 
-/// Changes that have to be durable together.
+/// Changes that have to be durable together: keys with their new values, or with none.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(Vec<Op>);
+pub(crate) struct Changes(BTreeMap<Key, Option<Vec<u8>>>);
+
+/// The most operations of a part.
+const MOST_OPS: usize = MAX_OPS - 8;
+/// The most bytes of a part, besides its last value.
+const MOST_BYTES: usize = MAX_TXN - MAX_VALUE - MOST_OPS * 128;
 
 /// The store with the hub's keys.
 #[derive(Debug, Clone)]
@@ -62,47 +68,73 @@ fn job_key(id: JobId) -> Result<Key, HubError> {
     key(format!("{JOBS}{:020}", id.0))
 }
 
+/// A value of the store. A value that is too long is refused before anything has changed.
 fn value(value: &impl Serialize) -> Result<Vec<u8>, HubError> {
-    serde_json::to_vec(value).map_err(failed)
+    let text = serde_json::to_vec(value).map_err(failed)?;
+    if text.len() > MAX_VALUE {
+        return Err(HubError::Bad(format!("this would be {} bytes; the hub keeps at most {MAX_VALUE}", text.len())));
+    }
+    Ok(text)
 }
 
 impl Changes {
     /// A cluster, or its end.
     pub(crate) fn cluster(&mut self, id: &ClusterKey, record: Option<&ClusterRecord>) -> Result<(), HubError> {
         let key = cluster_key(id)?;
-        self.0.push(match record {
-            Some(record) => Op::put(key, value(record)?),
-            None => Op::Delete(key),
-        });
+        self.0.insert(key, record.map(value).transpose()?);
         Ok(())
+    }
+
+    /// Whether there is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The parts that the store takes at once, what belongs to jobs last.
+    fn parts(self) -> Vec<Txn> {
+        let mut all: Vec<_> = self.0.into_iter().collect();
+        all.sort_by_key(|(key, _)| key.as_bytes().starts_with(JOBS.as_bytes()));
+        let mut parts = Vec::new();
+        let (mut part, mut ops, mut bytes) = (Txn::new(), 0, 0);
+        for (key, value) in all {
+            if ops == MOST_OPS || bytes > MOST_BYTES {
+                parts.push(std::mem::replace(&mut part, Txn::new()));
+                (ops, bytes) = (0, 0);
+            }
+            (ops, bytes) = (ops + 1, bytes + value.as_ref().map_or(0, Vec::len));
+            part = part.then(match value {
+                Some(value) => Op::put(key, value),
+                None => Op::Delete(key),
+            });
+        }
+        parts.push(part);
+        parts
     }
 
     /// The jobs that have changed since the last call, and the numbers and rules of the queue.
     pub(crate) fn queue(&mut self, queue: &mut Queue<Payload, HubLock>) -> Result<(), HubError> {
-        for id in queue.take_changed() {
-            self.0.push(match queue.job(id) {
-                Some(job) => Op::put(job_key(id)?, value(job)?),
-                None => Op::Delete(job_key(id)?),
-            });
+        let changed = queue.take_changed();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        for id in changed {
+            self.0.insert(job_key(id)?, queue.job(id).map(value).transpose()?);
         }
         let head = QueueHead { next: queue.next_id(), drained: queue.is_drained(), rules: queue.rules().to_vec() };
-        self.0.push(Op::put(key(QUEUE.to_owned())?, value(&head)?));
+        self.0.insert(key(QUEUE.to_owned())?, Some(value(&head)?));
         Ok(())
     }
 
     /// The directory.
     pub(crate) fn directory(&mut self, directory: &Directory) -> Result<(), HubError> {
-        self.0.push(Op::put(key(DIRECTORY.to_owned())?, value(directory)?));
+        self.0.insert(key(DIRECTORY.to_owned())?, Some(value(directory)?));
         Ok(())
     }
 
     /// A credential, or its end.
     pub(crate) fn credential(&mut self, hash: &str, credential: Option<&Credential>) -> Result<(), HubError> {
         let key = key(format!("{CREDENTIALS}{hash}"))?;
-        self.0.push(match credential {
-            Some(credential) => Op::put(key, value(credential)?),
-            None => Op::Delete(key),
-        });
+        self.0.insert(key, credential.map(value).transpose()?);
         Ok(())
     }
 }
@@ -113,14 +145,17 @@ impl Book {
         Embedded::open(folder, Options::default()).map(Self).map_err(failed)
     }
 
-    /// Makes changes durable, all or none.
+    /// Makes changes durable: all or none, if the store takes them at once. Of a larger set, a crash may leave a first
+    /// part: then the other jobs are as before, and what changed them happens again.
     pub(crate) async fn write(&self, changes: Changes) -> Result<(), HubError> {
-        let txn = changes.0.into_iter().fold(Txn::new(), Txn::then);
-        self.0.txn(txn).await.map(drop).map_err(failed)
+        for part in changes.parts() {
+            self.0.txn(part).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Reads all.
-    pub(crate) async fn load(&self, limits: Limits) -> Result<State, HubError> {
+    pub(crate) async fn load(&self, limits: impl FnOnce(&Directory) -> Limits) -> Result<State, HubError> {
         let jobs: Vec<Job<Payload, HubLock>> = self.values(JOBS).await?.into_values().collect();
         let head = match self.one::<QueueHead>(QUEUE).await? {
             Some(QueueHead { next, drained, rules }) => QueueState { next, drained, rules, jobs },
@@ -134,10 +169,11 @@ impl Book {
             }
             clusters.insert(key, record);
         }
+        let directory = self.one(DIRECTORY).await?.unwrap_or_default();
         Ok(State {
             clusters,
-            queue: Queue::load(head, limits).map_err(failed)?,
-            directory: self.one(DIRECTORY).await?.unwrap_or_default(),
+            queue: Queue::load(head, limits(&directory)).map_err(failed)?,
+            directory,
             credentials: self.values(CREDENTIALS).await?,
         })
     }

@@ -1,13 +1,14 @@
 //! Jobs: their starts, their ends, and the leases of clusters.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cob_hub_api::{ClusterState, Name, Operation};
+use cob_jobs::process::{self, Life};
 use cob_jobs::{Effect, JobId, Millis, Outcome, Report, Run};
-use cob_permissions::{Subject, UserId};
 use tokio::sync::mpsc::Receiver;
 use tracing::{info, warn};
 
@@ -16,7 +17,7 @@ use super::depots;
 use super::error::HubError;
 use super::records::{ClusterKey, ClusterRecord};
 use super::runner::News;
-use super::{Caller, Hub, now_ms, rights_name};
+use super::{Hub, now_ms};
 use crate::catalogue::Part;
 use crate::durable;
 use crate::job::{self, Keys, Order, Progress, Shape};
@@ -24,10 +25,14 @@ use crate::job::{self, Keys, Order, Progress, Shape};
 /// The longest time between two looks at leases.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// The prefix of folders that are being deleted.
+const GONE: &str = ".gone-";
+
 impl Hub {
     /// Takes up the jobs of an earlier hub, and begins to handle news of processes.
     pub(super) async fn begin(self: Arc<Self>, news: Receiver<News>) -> Result<(), HubError> {
         let mut state = self.state.lock().await;
+        self.sweep(&state);
         for record in state.clusters.values().filter(|record| record.state != ClusterState::Terminated) {
             self.serve_depot(record);
         }
@@ -59,7 +64,10 @@ impl Hub {
     /// The time until something is due by itself.
     async fn next_look(&self) -> Duration {
         let state = self.state.lock().await;
-        let leases = state.clusters.values().filter_map(|cluster| cluster.lease_ends_ms);
+        // The end of a job is a reason to look again.
+        let busy = super::open_jobs(&state);
+        let idle = state.clusters.values().filter(|cluster| !busy.contains_key(&cluster.queue_name()));
+        let leases = idle.filter_map(ClusterRecord::deletion_due_ms);
         let due = leases.chain(state.queue.next_tick().map(|at| at.0)).min();
         let wait = due.map_or(LOOK, |due| Duration::from_millis(due.saturating_sub(now_ms())));
         // A clock that jumps, or a lease whose deletion failed, must not make the hub busy.
@@ -83,9 +91,12 @@ impl Hub {
         self.settle(&mut state, changes, effects).await
     }
 
-    /// What the process of a job has reported before its end.
+    /// What the process of a job has reported before its end. A damaged record is not repaired by a repetition.
     fn report(&self, id: JobId) -> Option<Report> {
-        let progress = Progress::read(&self.job_folder(id).join(job::RECORD)).ok()?;
+        let progress = match Progress::read(&self.job_folder(id).join(job::RECORD)) {
+            Ok(progress) => progress,
+            Err(error) => return Some(Report::Failed(damaged(&error))),
+        };
         progress.ended?;
         Some(match progress.failure {
             Some(failure) => Report::Failed(failure.what),
@@ -102,30 +113,60 @@ impl Hub {
         let mut changes = Changes::default();
         changes.queue(&mut state.queue)?;
         self.settle(&mut state, changes, effects).await?;
+        let busy = super::open_jobs(&state);
         let lapsed: Vec<ClusterRecord> = state
             .clusters
             .values()
-            .filter(|cluster| cluster.lease_ends_ms.is_some_and(|ends| ends <= now))
+            .filter(|cluster| cluster.deletion_due_ms().is_some_and(|due| due <= now))
             // A lease that ends during a job is looked at again after the job.
-            .filter(|cluster| cluster.state != ClusterState::Terminated && super::open_job(&state, cluster).is_none())
+            .filter(|cluster| !busy.contains_key(&cluster.queue_name()))
             .cloned()
             .collect();
-        for mut cluster in lapsed {
-            let caller = Caller {
-                subject: Subject { user: UserId { tenant: None, name: rights_name("root")? }, scope: None },
-                tenant: Some(cluster.tenant.clone()),
-                request: "the lease has ended".to_owned(),
-            };
+        for cluster in lapsed {
             info!(tenant = %cluster.tenant, cluster = %cluster.name, "the lease has ended: the cluster is deleted");
-            let (tenant, name) = (cluster.tenant.clone(), cluster.name.clone());
-            // If the deletion fails, it is tried again after an hour.
-            cluster.lease_ends_ms = Some(now.saturating_add(3_600_000));
-            let mut changes = Changes::default();
-            changes.cluster(&(tenant.clone(), name.clone()), Some(&cluster))?;
-            state.clusters.insert((tenant.clone(), name.clone()), cluster);
-            self.submit(&mut state, changes, &caller, &tenant, &name, Operation::Delete {}).await?;
+            match self.delete_lapsed(&mut state, &cluster).await {
+                Err(error @ HubError::Store(_)) => return Err(error),
+                Err(error) => {
+                    // Nothing has changed; the next look is after the pause of another attempt.
+                    warn!(cluster = %cluster.name, %error, "the deletion can't be submitted");
+                    state.clusters.insert((cluster.tenant.clone(), cluster.name.clone()), cluster.lapsed(now));
+                }
+                Ok(_) => {}
+            }
         }
         Ok(())
+    }
+
+    /// Removes the folders of clusters and jobs that are no more: an earlier hub was killed before it could do this.
+    fn sweep(&self, state: &State) {
+        let folders = |path: &Path| -> Vec<(String, PathBuf)> {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path()))).collect()
+        };
+        for (tenant, path) in folders(&self.config.folder.join("clusters")) {
+            if tenant.starts_with(GONE) {
+                remove(&path);
+            }
+            for (cluster, path) in folders(&path) {
+                let (Ok(tenant), Ok(cluster)) = (Name::new(&tenant), Name::new(&cluster)) else { continue };
+                let record = state.clusters.get(&(tenant, cluster));
+                if record.is_some_and(|record| record.state != ClusterState::Terminated) {
+                    continue;
+                }
+                // Machines are never forgotten: a folder with machines belongs to a cluster that the store has lost.
+                if job::machines::read(&path).is_ok_and(|machines| machines.is_empty()) {
+                    remove(&path);
+                } else {
+                    warn!(folder = %path.display(), "the folder has machines, but there is no such cluster");
+                }
+            }
+        }
+        for (job, path) in folders(&self.config.folder.join("jobs")) {
+            let known = job.parse().is_ok_and(|id| state.queue.job(JobId(id)).is_some());
+            if !known && process::probe(&path).is_ok_and(|life| life == Life::Dead) {
+                remove(&path);
+            }
+        }
     }
 
     /// Makes changes durable, then performs effects.
@@ -141,19 +182,24 @@ impl Hub {
                 self.finish(state, &mut changes, *id, *outcome, &mut gone)?;
             }
         }
-        self.write(changes).await?;
+        if !changes.is_empty() {
+            self.write(changes).await?;
+        }
         for folder in gone {
             self.clear_away(folder);
         }
         for effect in effects {
             match effect {
                 Effect::Start(run) => self.start(state, run),
-                Effect::Confirm(run) => self.runner.confirm(run),
+                Effect::Confirm(run) => self.runner.confirm(run, &self.job_folder(run.job)),
                 Effect::Terminate(run) => self.runner.terminate(run, &self.job_folder(run.job)),
                 Effect::Kill(run) => self.runner.kill(run, &self.job_folder(run.job)),
                 Effect::Watch(run) => self.runner.watch(run, &self.job_folder(run.job)),
                 Effect::Finished(id, outcome) => info!(job = id.0, %outcome, "a job has ended"),
-                Effect::Archive(id) => info!(job = id.0, "a job has left the table"),
+                Effect::Archive(id) => {
+                    info!(job = id.0, "a job has left the table");
+                    remove(&self.job_folder(id));
+                }
             }
         }
         self.changed.notify_one();
@@ -162,7 +208,7 @@ impl Hub {
 
     /// Deletes the folder of a cluster that is gone. Its name is free at once, for a new cluster.
     fn clear_away(&self, folder: PathBuf) {
-        let aside = tempfile::Builder::new().prefix(".gone-").tempdir_in(self.config.folder.join("clusters"));
+        let aside = tempfile::Builder::new().prefix(GONE).tempdir_in(self.config.folder.join("clusters"));
         let moved = aside.and_then(|aside| {
             let moved = std::fs::rename(&folder, aside.path().join("cluster"));
             moved.map(|()| aside)
@@ -194,18 +240,31 @@ impl Hub {
         let tenant = tenant_of_job(&job.spec.tenant)?;
         let key: ClusterKey = (tenant, payload.cluster);
         let Some(record) = state.clusters.get(&key) else { return Ok(()) };
-        let progress = Progress::read(&self.job_folder(id).join(job::RECORD)).unwrap_or_default();
-        let after = record.after(&payload.operation, outcome, &progress);
-        changes.cluster(&key, after.as_ref())?;
-        match after {
-            Some(after) => {
-                state.clusters.insert(key, after);
-            }
-            None => {
-                state.clusters.remove(&key);
-                gone.push(self.cluster_folder(&key.0, &key.1));
+        // A job that never started has no record.
+        let progress = match job.started {
+            Some(_) => Progress::read(&self.job_folder(id).join(job::RECORD)),
+            None => Ok(Progress::default()),
+        };
+        let is_clean = progress.as_ref().is_ok_and(Progress::is_clean);
+        let progress = progress.unwrap_or_else(|error| {
+            warn!(job = id.0, %error, "the record of a job is damaged");
+            Progress::default()
+        });
+        let after = record.after(&payload.operation, outcome, &progress, is_clean);
+        let is_terminated = after.as_ref().is_some_and(|after| after.state == ClusterState::Terminated);
+        if after.is_none() || is_terminated {
+            // A later cluster of the same name begins without the files and the grants of this cluster.
+            gone.push(self.cluster_folder(&key.0, &key.1));
+            if let Some(entity) = super::cluster_entity(record) {
+                state.directory.forget(&entity);
+                changes.directory(&state.directory)?;
             }
         }
+        changes.cluster(&key, after.as_ref())?;
+        match after {
+            Some(after) => state.clusters.insert(key, after),
+            None => state.clusters.remove(&key),
+        };
         Ok(())
     }
 
@@ -227,6 +286,9 @@ impl Hub {
             // A repetition continues with the same order.
             return Ok(());
         }
+        durable::make_folder(folder).map_err(failed)?;
+        // From here on, a missing record is a damage.
+        File::options().create(true).append(true).open(folder.join(job::RECORD)).map_err(failed)?;
         let missing = || HubError::Internal(format!("job {} or its cluster is gone", run.job));
         let job = state.queue.job(run.job).ok_or_else(missing)?;
         let tenant = tenant_of_job(&job.spec.tenant)?;
@@ -248,7 +310,6 @@ impl Hub {
             | Operation::Replace { .. }
             | Operation::Delete {} => record.shape.clone(),
         };
-        durable::make_folder(folder).map_err(failed)?;
         durable::make_folder(&home.join("catalogues")).map_err(failed)?;
         for version in [&shape.catalogue, &newest] {
             self.copy_catalogue(&tenant, version, &home.join("catalogues").join(version))?;
@@ -306,6 +367,21 @@ impl Hub {
         std::fs::rename(copy.path(), to).map_err(failed)?;
         durable::sync(parent).map_err(failed)
     }
+}
+
+/// Removes a folder that nobody needs.
+fn remove(folder: &Path) {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            warn!(folder = %folder.display(), %error, "a folder that nobody needs stays");
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// The reason of a job whose record is damaged.
+pub(super) fn damaged(error: &std::io::Error) -> String {
+    format!("the record of the job is damaged: {error}")
 }
 
 pub(super) fn tenant_of_job(tenant: &str) -> Result<Name, HubError> {

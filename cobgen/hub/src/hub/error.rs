@@ -76,7 +76,9 @@ impl HubError {
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         let hint = match self {
-            Self::Stranger => Some("send `Authorization: Bearer TOKEN`; `cobhub token` makes a token".to_owned()),
+            Self::Stranger => Some(
+                "send `Authorization: Bearer TOKEN`; an administrator makes a token with `POST /v1/tokens`".to_owned(),
+            ),
             Self::Catalogue(CatalogueError::Busy) => Some("try again".to_owned()),
             Self::Quota(_) => Some("delete clusters that nobody needs, or ask for a greater quota".to_owned()),
             Self::Bad(_)

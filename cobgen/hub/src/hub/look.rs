@@ -1,32 +1,32 @@
-//! Looks at the hub: jobs, machines, the catalogue, the directory and the audit.
+//! Looks at the hub: jobs, the catalogue, the directory and the audit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::sync::Arc;
 
-use cob_hub_api::{
-    AuditLine, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Machine, MachineState, Name, Whoami,
-};
+use cob_hub_api::{AuditLine, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Name, Whoami};
 use cob_jobs::{JobId, Limit, Obstacle, Status};
 use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Standing, may};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::book::State;
+use super::book::{Changes, State};
 use super::effects::tenant_of_job;
 use super::error::HubError;
 use super::records::{HubLock, Payload};
-use super::{Caller, Hub, cluster_entity, entity_of, rights_name, tenant_of};
-use crate::catalogue::Part;
-use crate::job::{self, Log, Progress, Stop, machines};
-use crate::provider::{Action as Call, CallError, MachineList, Providers, Request, VERSION, process};
+use super::{Caller, Hub, entity_of, rights_name, tenant_of};
+use crate::catalogue::{Catalogue, CatalogueError, Listed, Part};
+use crate::job::{self, Progress};
 
 /// The most bytes of a log in an answer.
 const LOG: u64 = 256 << 10;
+/// No file is longer.
+const FARTHEST: u64 = i64::MAX as u64;
+/// The most jobs in an answer.
+const JOBS: usize = 1000;
 /// The most lines of the audit in an answer.
 const LINES: usize = 1000;
 
-/// Types and settings of providers, by name.
-type ProviderSettings = BTreeMap<String, (String, Map<String, Value>)>;
 
 impl Hub {
     /// The identity of the caller.
@@ -50,13 +50,13 @@ impl Hub {
     ///
     /// The catalogue can't be read.
     pub async fn entities(&self, caller: &Caller, kind: EntityKind) -> Result<Vec<String>, HubError> {
-        let found = self.catalogue.entities(&part(caller), kind)?;
+        let found = self.listed(part(caller), kind).await?;
         let state = self.state.lock().await;
-        let visible = |(name, entity): &(String, crate::catalogue::Listed)| {
+        let visible = |(name, entity): &(&String, &Listed)| {
             let thing = self.thing(caller, kind, name, entity.is_shared);
             thing.is_ok_and(|thing| may(&state.directory, &caller.subject, Action::Read, &thing).is_allowed())
         };
-        Ok(found.into_iter().filter(visible).map(|(name, _)| name).collect())
+        Ok(found.iter().filter(visible).map(|(name, _)| name.clone()).collect())
     }
 
     /// An entity.
@@ -72,7 +72,8 @@ impl Hub {
         version: Option<&str>,
     ) -> Result<Entity, HubError> {
         self.check_entity(caller, Action::Read, kind, name, None).await?;
-        Ok(self.catalogue.entity(&part(caller), kind, name, version)?)
+        let (part, name, version) = (part(caller), name.to_owned(), version.map(str::to_owned));
+        self.in_catalogue(move |catalogue| catalogue.entity(&part, kind, &name, version.as_deref())).await
     }
 
     /// The versions of an entity.
@@ -82,7 +83,8 @@ impl Hub {
     /// The entity does not exist for the caller.
     pub async fn versions(&self, caller: &Caller, kind: EntityKind, name: &str) -> Result<Vec<Entity>, HubError> {
         self.check_entity(caller, Action::Read, kind, name, None).await?;
-        Ok(self.catalogue.versions(&part(caller), kind, name)?)
+        let (part, name) = (part(caller), name.to_owned());
+        self.in_catalogue(move |catalogue| catalogue.versions(&part, kind, &name)).await
     }
 
     /// Makes, replaces or deletes an entity.
@@ -101,10 +103,19 @@ impl Hub {
         let part = self.part_to_write(caller, shared)?;
         self.check_entity(caller, Action::Write, kind, name, Some(part == Part::Shared)).await?;
         self.note(caller, None, None, "allowed")?;
-        let (catalogue, name) = (self.catalogue.clone(), name.to_owned());
-        let author = caller.subject.user.name.to_string();
-        let set = move || catalogue.set(&part, kind, &name, definition.as_ref(), &author);
-        Ok(tokio::task::spawn_blocking(set).await.map_err(|e| HubError::Internal(e.to_string()))??)
+        let (is_shared, is_deletion) = (part == Part::Shared, definition.is_none());
+        let (author, text) = (caller.subject.user.name.to_string(), name.to_owned());
+        let set = move |catalogue: &Catalogue| catalogue.set(&part, kind, &text, definition.as_ref(), &author);
+        let written = self.in_catalogue(set).await?;
+        if is_deletion {
+            // A later entity of the same name begins without the grants of this entity.
+            let mut state = self.state.lock().await;
+            state.directory.forget(&self.thing(caller, kind, name, is_shared)?);
+            let mut changes = Changes::default();
+            changes.directory(&state.directory)?;
+            self.write(changes).await?;
+        }
+        Ok(written)
     }
 
     /// Writes or deletes a file of the catalogue: a right on all services is needed, because any service may use it.
@@ -131,10 +142,23 @@ impl Hub {
         }
         drop(state);
         self.note(caller, None, None, "allowed")?;
-        let catalogue = self.catalogue.clone();
         let author = caller.subject.user.name.to_string();
-        let set = move || catalogue.set_file(&part, &path, content.as_deref(), &author);
-        Ok(tokio::task::spawn_blocking(set).await.map_err(|e| HubError::Internal(e.to_string()))??)
+        self.in_catalogue(move |catalogue| catalogue.set_file(&part, &path, content.as_deref(), &author)).await
+    }
+
+    /// Works with the catalogue in a thread of its own: a large catalogue must not hold up the other requests.
+    pub(super) async fn in_catalogue<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Catalogue) -> Result<T, CatalogueError> + Send + 'static,
+    ) -> Result<T, HubError> {
+        let catalogue = self.catalogue.clone();
+        let done = tokio::task::spawn_blocking(move || work(&catalogue)).await;
+        Ok(done.map_err(|e| HubError::Internal(e.to_string()))??)
+    }
+
+    /// The entities of a part of the catalogue.
+    pub(super) async fn listed(&self, part: Part, kind: EntityKind) -> Result<Arc<BTreeMap<String, Listed>>, HubError> {
+        self.in_catalogue(move |catalogue| catalogue.entities(&part, kind)).await
     }
 
     fn part_to_write(&self, caller: &Caller, shared: bool) -> Result<Part, HubError> {
@@ -149,7 +173,7 @@ impl Hub {
         name: &str,
         shared: Option<bool>,
     ) -> Result<(), HubError> {
-        let found = self.catalogue.entities(&part(caller), kind)?;
+        let found = self.listed(part(caller), kind).await?;
         let exists = shared.is_some() || found.contains_key(name);
         let is_shared = shared.unwrap_or_else(|| found.get(name).is_some_and(|entity| entity.is_shared));
         let thing = self.thing(caller, kind, name, is_shared)?;
@@ -159,7 +183,7 @@ impl Hub {
 
     /// Decides whether the caller may make clusters of a template.
     pub(super) async fn may_use(&self, caller: &Caller, tenant: &Name, template: &str) -> Result<(), HubError> {
-        let found = self.catalogue.entities(&Part::Tenant(tenant.clone()), EntityKind::Templates)?;
+        let found = self.listed(Part::Tenant(tenant.clone()), EntityKind::Templates).await?;
         let is_shared = found.get(template).is_some_and(|entity| entity.is_shared);
         let thing = self.thing(caller, EntityKind::Templates, template, is_shared)?;
         let state = self.state.lock().await;
@@ -181,7 +205,7 @@ impl Hub {
         }
     }
 
-    /// The jobs that the caller may see, the newest first.
+    /// The newest jobs that the caller may see, the newest first, at most 1000.
     ///
     /// # Errors
     ///
@@ -194,12 +218,14 @@ impl Hub {
             here && same && (!open || job.status.outcome().is_none())
         };
         let mut jobs = Vec::new();
-        for job in state.queue.jobs().filter(wanted) {
+        for job in state.queue.jobs().rev().filter(wanted) {
+            if jobs.len() == JOBS {
+                break;
+            }
             if may(&state.directory, &caller.subject, Action::Read, &job_entity(&state, job)?).is_allowed() {
                 jobs.push(self.view(&state, job)?);
             }
         }
-        jobs.reverse();
         Ok(jobs)
     }
 
@@ -225,10 +251,16 @@ impl Hub {
     }
 
     fn view(&self, state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Job, HubError> {
-        let progress = Progress::read(&self.job_folder(job.id).join(job::RECORD)).unwrap_or_default();
+        let (progress, damage) = match Progress::read(&self.job_folder(job.id).join(job::RECORD)) {
+            Ok(progress) => (progress, None),
+            // The job has not started yet, or is gone.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Progress::default(), None),
+            Err(error) => (Progress::default(), Some(super::effects::damaged(&error))),
+        };
         let waits = state.queue.obstacles_of(job.id).into_iter().map(|obstacle| obstacle_text(&obstacle));
         let reason = match &job.cause {
             Some(cause) => Some(cause.to_string()),
+            None if damage.is_some() => damage,
             None if progress.unsigned.is_some() => progress
                 .unsigned
                 .map(|generation| format!("generation {generation} waits for signatures: see the log of the job")),
@@ -267,7 +299,7 @@ impl Hub {
         let mut text = Vec::new();
         match File::open(&path) {
             Ok(mut file) => {
-                file.seek(SeekFrom::Start(from)).map_err(failed)?;
+                file.seek(SeekFrom::Start(from.min(FARTHEST))).map_err(failed)?;
                 file.take(LOG).read_to_end(&mut text).map_err(failed)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -282,91 +314,6 @@ impl Hub {
         let next = from.saturating_add(text.len() as u64);
         let complete = job.state.is_final() && (text.len() as u64) < LOG;
         Ok(LogPart { text: String::from_utf8_lossy(&text).into_owned(), next, complete })
-    }
-
-    /// The machines of all clusters that the caller may see.
-    ///
-    /// # Errors
-    ///
-    /// A list of machines is damaged.
-    pub async fn all_machines(&self, caller: &Caller) -> Result<Vec<Machine>, HubError> {
-        let state = self.state.lock().await;
-        let mut all = Vec::new();
-        for record in state.clusters.values() {
-            let here = caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant);
-            let may_see = cluster_entity(record)
-                .is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed());
-            if here && may_see {
-                let view =
-                    |(host, machine): (String, machines::MachineRecord)| machine.view(host, Some(record.name.clone()));
-                all.extend(self.machines(record).into_iter().map(view));
-            }
-        }
-        Ok(all)
-    }
-
-    /// The machines that providers have and no cluster knows.
-    ///
-    /// # Errors
-    ///
-    /// The caller is no super administrator, or a provider does not answer.
-    pub async fn orphans(&self, caller: &Caller) -> Result<Vec<Machine>, HubError> {
-        let state = self.state.lock().await;
-        if standing(&state.directory, caller) != Some(Standing::SuperAdministrator) {
-            return Err(HubError::Forbidden("only a super administrator lists orphans".to_owned()));
-        }
-        let records: Vec<_> = state.clusters.values().cloned().collect();
-        let mut providers = self.catalogue_providers(&state)?;
-        drop(state);
-        let mut known = BTreeSet::new();
-        for record in &records {
-            for machine in self.machines(record).into_values() {
-                known.insert(machine.token);
-                providers.insert(machine.provider.to_string(), (machine.sort, machine.settings));
-            }
-        }
-        let broken = |e: std::io::Error| HubError::Internal(e.to_string());
-        let log = Log::open(std::path::Path::new("/dev/null")).map_err(broken)?;
-        let (_teller, stop) = Stop::new();
-        let caller = Providers::new(self.config.providers.clone(), self.config.folder.join("providers"));
-        let mut orphans = Vec::new();
-        for (name, (sort, settings)) in providers {
-            let provider = Name::new(&name).map_err(|e| HubError::Internal(e.to_string()))?;
-            let request = Request { version: VERSION, state: caller.state(&name), settings, machine: None };
-            let listed: Result<MachineList, CallError> = caller.call(&sort, Call::List, &request, &log, &stop).await;
-            let listed = match listed {
-                Ok(listed) => listed,
-                Err(CallError::Passing(failure) | CallError::Final(failure)) => {
-                    return Err(HubError::Internal(failure.what));
-                }
-                Err(CallError::Canceled) => continue,
-            };
-            let lost = listed.machines.into_iter().filter(|machine| !known.contains(&machine.token));
-            orphans.extend(lost.map(|machine| Machine {
-                host: machine.host,
-                cluster: None,
-                provider: provider.clone(),
-                id: Some(machine.id),
-                address: machine.address,
-                state: MachineState::Orphan,
-                token: machine.token,
-            }));
-        }
-        Ok(orphans)
-    }
-
-    /// The providers of the catalogue, with the built-in one.
-    fn catalogue_providers(&self, state: &State) -> Result<ProviderSettings, HubError> {
-        let mut all = BTreeMap::from([(process::SORT.to_owned(), (process::SORT.to_owned(), Map::new()))]);
-        let tenants = state.directory.tenants.keys().filter_map(|name| Name::new(name.as_str()).ok());
-        for part in std::iter::once(Part::Shared).chain(tenants.map(Part::Tenant)) {
-            for (name, entity) in self.catalogue.entities(&part, EntityKind::Providers)? {
-                let sort = entity.definition.get("type").and_then(Value::as_str).unwrap_or(&name).to_owned();
-                let settings = entity.definition.get("settings").and_then(Value::as_object).cloned();
-                all.insert(name, (sort, settings.unwrap_or_default()));
-            }
-        }
-        Ok(all)
     }
 
     /// The part of the directory that the caller may see: a super administrator all, others their own tenant.
@@ -430,7 +377,7 @@ impl Hub {
     }
 }
 
-fn standing(directory: &Directory, caller: &Caller) -> Option<Standing> {
+pub(super) fn standing(directory: &Directory, caller: &Caller) -> Option<Standing> {
     let user = &caller.subject.user;
     match &user.tenant {
         None => directory.super_administrators.contains(&user.name).then_some(Standing::SuperAdministrator),

@@ -5,7 +5,7 @@
 //! reads the disk.
 //!
 //! ```text
-//! mod (requests) ── effects (jobs) ── book (store) ── records
+//! mod (requests) ── orders (of jobs) ── effects (jobs) ── book (store) ── records
 //!        └ preview
 //! ```
 
@@ -13,20 +13,22 @@ mod book;
 mod depots;
 mod effects;
 mod error;
+mod inventory;
 mod look;
+mod orders;
 mod preview;
 mod records;
 mod runner;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cob_hub_api::{AuditNote, Cluster, ClusterRequest, ClusterState, Name, Operation, Wanted};
-use cob_jobs::{JobId, Limits, Millis, Mode, NotDone, Priority, Request, Spec};
-use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, Subject, Usage, UserId, may};
+use cob_hub_api::{AuditNote, Cluster, Name};
+use cob_jobs::{JobId, Limits, Millis};
+use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, Subject, UserId, may};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, Notify};
 
@@ -36,16 +38,15 @@ pub use records::{ClusterRecord, Credential};
 use crate::audit::Audit;
 use crate::catalogue::Catalogue;
 use crate::durable;
-use crate::job::{Shape, machines};
-use book::{Book, Changes, State, queue_name};
+use crate::job::machines;
+use book::{Book, Changes, State};
 use depots::Depots;
-use records::{HubLock, Payload};
 use runner::Runner;
 
-/// How often a job is started again after its process has died.
-const ATTEMPTS: u32 = 5;
-/// The most nodes of a cluster.
-const MOST_NODES: u32 = 10_000;
+/// How long a canceled job may undo its work, besides a switch.
+const UNDOING_MS: u64 = 600_000;
+/// The most tokens of a user.
+const MOST_TOKENS: usize = 100;
 
 /// The settings of a hub.
 #[derive(Debug, Clone)]
@@ -110,6 +111,8 @@ pub struct Caller {
     pub subject: Subject,
     /// The tenant that the request is about.
     pub tenant: Option<Name>,
+    /// When the token of the request ends.
+    pub token_ends_ms: Option<u64>,
     /// The method and path.
     pub request: String,
 }
@@ -133,11 +136,11 @@ impl Hub {
         for folder in ["clusters", "jobs", "providers"] {
             durable::make_folder(&config.folder.join(folder)).map_err(|e| failed(folder, e))?;
         }
+        // The store first: only one hub at a time can open it, and repairs the other files.
+        let book = Book::open(&config.folder.join("store"))?;
         let catalogue = Catalogue::open(&config.folder.join("catalogue.git"), &config.programs)?;
         let audit = Audit::open(&config.folder.join("audit"))?;
-        let book = Book::open(&config.folder.join("store"))?;
-        let limits = Limits { running: config.parallel_jobs, per_tenant: config.parallel_jobs, ..Limits::default() };
-        let mut state = book.load(limits).await?;
+        let mut state = book.load(|directory| limits(&config, directory)).await?;
         if state.directory.super_administrators.is_empty() {
             let root = rights::Name::new("root").map_err(|e| HubError::Internal(e.to_string()))?;
             state.directory.super_administrators.insert(root);
@@ -150,7 +153,9 @@ impl Hub {
             None => None,
         };
         let depots = Depots::new(&config);
-        let (runner, events) = Runner::new();
+        let program =
+            std::env::current_exe().map_err(|e| HubError::Internal(format!("can't find this program: {e}")))?;
+        let (runner, events) = Runner::new(&program);
         let hub = Arc::new(Self {
             config,
             catalogue,
@@ -172,18 +177,18 @@ impl Hub {
         self.broken.notified().await;
     }
 
-    /// The identity of a token.
+    /// The credential of a token.
     ///
     /// # Errors
     ///
     /// The token is not valid.
-    pub async fn subject(&self, token: &str) -> Result<Subject, HubError> {
+    pub async fn credential(&self, token: &str) -> Result<Credential, HubError> {
         let state = self.state.lock().await;
         let credential = state.credentials.get(&hash(token)).ok_or(HubError::Stranger)?;
-        if credential.ends_ms.is_some_and(|ends| ends <= now_ms()) {
+        if credential.has_ended(now_ms()) {
             return Err(HubError::Stranger);
         }
-        Ok(Subject { user: credential.user.clone(), scope: credential.scope.clone() })
+        Ok(credential.clone())
     }
 
     /// The owner of the hub's process: a super administrator.
@@ -257,15 +262,31 @@ impl Hub {
         }
     }
 
-    /// Makes or takes away a credential. Returns the token of a new one.
+    /// Makes a credential. Returns its token.
     ///
     /// # Errors
     ///
-    /// The caller may not manage the credentials of the user.
-    pub async fn make_token(&self, caller: &Caller, credential: Credential) -> Result<String, HubError> {
+    /// The caller may not manage the credentials of the user, or has a narrowed token.
+    pub async fn make_token(&self, caller: &Caller, mut credential: Credential) -> Result<String, HubError> {
         let mut state = self.state.lock().await;
         let exists = is_known(&state.directory, &credential.user);
         self.decide(&state.directory, caller, Action::Execute, &Entity::user(&credential.user), exists)?;
+        if caller.subject.scope.is_some() {
+            // The new token could have rights that the present token was made without.
+            self.note(caller, None, None, "refused: the token of the caller has a scope")?;
+            return Err(HubError::Forbidden("a token with a scope makes no tokens".to_owned()));
+        }
+        orders::check_length(&credential)?;
+        // A token that ends makes no token that lives longer.
+        credential.ends_ms = credential.ends_ms.into_iter().chain(caller.token_ends_ms).min();
+        let now = now_ms();
+        let of_user = state.credentials.iter().filter(|(_, other)| other.user == credential.user);
+        let (lapsed, valid): (Vec<_>, Vec<_>) = of_user.partition(|(_, other)| other.has_ended(now));
+        if valid.len() >= MOST_TOKENS {
+            let user = user_text(&credential.user);
+            return Err(HubError::Conflict(format!("{user} has {MOST_TOKENS} tokens, the most of a user")));
+        }
+        let lapsed: Vec<String> = lapsed.into_iter().map(|(hash, _)| hash.clone()).collect();
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
         let token = format!("cob_{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
@@ -274,6 +295,10 @@ impl Hub {
         let mut changes = Changes::default();
         changes.credential(&hash, Some(&credential))?;
         state.credentials.insert(hash, credential);
+        for hash in lapsed {
+            changes.credential(&hash, None)?;
+            state.credentials.remove(&hash);
+        }
         self.write(changes).await?;
         Ok(token)
     }
@@ -291,14 +316,13 @@ impl Hub {
             self.note(caller, None, None, format!("refused: {refused}"))?;
             return Err(HubError::Forbidden(refused.to_string()));
         }
-        if let rights::Change::RemoveTenant { tenant } = change
-            && state.clusters.keys().any(|(owner, _)| owner.as_str() == tenant.as_str())
-        {
-            return Err(HubError::Conflict(format!("the tenant {tenant} has clusters; delete these first")));
+        if let Some(what) = prevents(&state, change) {
+            self.note(caller, None, None, format!("refused: {what}"))?;
+            return Err(HubError::Conflict(what));
         }
-        self.note(caller, None, None, "allowed")?;
         let mut changes = Changes::default();
         changes.directory(&directory)?;
+        self.note(caller, None, None, "allowed")?;
         // Tokens of users that no longer exist end with the users.
         let gone: Vec<String> = state
             .credentials
@@ -311,131 +335,8 @@ impl Hub {
             state.credentials.remove(&hash);
         }
         state.directory = directory;
-        self.write(changes).await
-    }
-
-    /// Makes a cluster and the job that creates it.
-    ///
-    /// # Errors
-    ///
-    /// The user may not use the template, the name is taken, or a quota is exceeded.
-    pub async fn create_cluster(&self, caller: &Caller, request: ClusterRequest) -> Result<JobId, HubError> {
-        let tenant = tenant_of(caller)?;
-        let catalogue = self.catalogue.head()?;
-        check_size(&request.wanted)?;
-        self.may_use(caller, &tenant, &request.wanted.template).await?;
-        let mut state = self.state.lock().await;
-        let id = (tenant.clone(), request.name.clone());
-        if state.clusters.get(&id).is_some_and(|cluster| cluster.state != ClusterState::Terminated) {
-            return Err(HubError::Conflict(format!("there is a cluster {} already", request.name)));
-        }
-        let owner = caller.subject.user.name.clone();
-        let wanted = Usage { machines: request.wanted.nodes, clusters: 1, parallel_jobs: 0 };
-        self.check_quota(&state, &tenant, &owner, &wanted)?;
-        let now = now_ms();
-        let record = ClusterRecord {
-            tenant: tenant.clone(),
-            name: request.name.clone(),
-            owner,
-            shape: Shape { wanted: request.wanted, catalogue },
-            former: None,
-            state: ClusterState::Pending,
-            generation: None,
-            created_ms: now,
-            lease_ends_ms: self.lease(now, request.lease_s)?,
-            keep_failed: request.keep_failed,
-            depot_port: self.free_port(&state)?,
-        };
-        let mut changes = Changes::default();
-        changes.cluster(&id, Some(&record))?;
-        state.clusters.insert(id, record);
-        self.submit(&mut state, changes, caller, &tenant, &request.name, Operation::Create {}).await
-    }
-
-    /// Submits an operation on a cluster.
-    ///
-    /// # Errors
-    ///
-    /// The user may not do this, or the operation makes no sense.
-    pub async fn operate(&self, caller: &Caller, name: &Name, operation: Operation) -> Result<JobId, HubError> {
-        let tenant = tenant_of(caller)?;
-        let record = self.record(caller, name, action_of(&operation)).await?;
-        if operation == (Operation::Sync {}) {
-            self.may_use(caller, &tenant, &record.shape.wanted.template).await?;
-        }
-        let mut state = self.state.lock().await;
-        match &operation {
-            Operation::Create {} => return Err(HubError::Bad("a cluster is created by its request".to_owned())),
-            Operation::Resize { nodes } => {
-                check_size(&Wanted { nodes: *nodes, ..record.shape.wanted.clone() })?;
-                let machines = nodes.saturating_sub(record.shape.wanted.nodes);
-                let wanted = Usage { machines, clusters: 0, parallel_jobs: 0 };
-                self.check_quota(&state, &tenant, &record.owner, &wanted)?;
-            }
-            Operation::Services { .. }
-            | Operation::Configure { .. }
-            | Operation::Start { .. }
-            | Operation::Stop { .. }
-            | Operation::Restart { .. }
-            | Operation::Sync {}
-            | Operation::Rollback {}
-            | Operation::Replace { .. }
-            | Operation::Delete {} => {}
-        }
-        let is_dead = matches!(record.state, ClusterState::Terminated | ClusterState::Incomplete);
-        if is_dead && operation != (Operation::Delete {}) {
-            let what = format!("the cluster {name} was not created; only `delete` is possible");
-            return Err(HubError::Conflict(what));
-        }
-        self.submit(&mut state, Changes::default(), caller, &tenant, name, operation).await
-    }
-
-    async fn submit(
-        &self,
-        state: &mut State,
-        mut changes: Changes,
-        caller: &Caller,
-        tenant: &Name,
-        cluster: &Name,
-        operation: Operation,
-    ) -> Result<JobId, HubError> {
-        let queue_name = queue_name(tenant, cluster);
-        let request = Request {
-            spec: Spec {
-                kind: operation.name().to_owned(),
-                payload: Payload { cluster: cluster.clone(), operation },
-                locks: vec![(HubLock::Cluster(queue_name.clone()), Mode::Exclusive)],
-                cluster: Some(queue_name),
-                user: user_text(&caller.subject.user),
-                tenant: tenant.to_string(),
-                priority: Priority(0),
-                reason: Vec::new(),
-                max_attempts: ATTEMPTS,
-            },
-            dependencies: Vec::new(),
-        };
-        let (ids, effects) =
-            state.queue.submit(vec![request], Millis(now_ms())).map_err(|e| HubError::Conflict(e.to_string()))?;
-        let id = ids.first().copied().ok_or_else(|| HubError::Internal("no job was made".to_owned()))?;
-        self.note(caller, Some(cluster), Some(id), "allowed")?;
-        changes.queue(&mut state.queue)?;
-        self.settle(state, changes, effects).await?;
-        Ok(id)
-    }
-
-    /// Cancels a job.
-    ///
-    /// # Errors
-    ///
-    /// The user may not do this, or the job has ended.
-    pub async fn cancel(&self, caller: &Caller, id: JobId, kill: bool) -> Result<(), HubError> {
-        let mut state = self.state.lock().await;
-        self.decide_job(&state, caller, Action::Execute, id)?;
-        let now = Millis(now_ms());
-        let effects = if kill { state.queue.kill(id, now) } else { state.queue.cancel(id, now) };
-        let effects = effects.map_err(not_done)?;
-        self.note(caller, None, Some(id), "allowed")?;
-        let mut changes = Changes::default();
+        let limits = limits(&self.config, &state.directory);
+        let effects = state.queue.set_limits(limits, Millis(now_ms()));
         changes.queue(&mut state.queue)?;
         self.settle(&mut state, changes, effects).await
     }
@@ -454,13 +355,14 @@ impl Hub {
         self.decide(&state.directory, caller, Action::Write, &entity, record.is_some())?;
         let Some(mut record) = record else { return Err(HubError::no_cluster(name)) };
         record.lease_ends_ms = self.lease(now_ms(), Some(lease_s))?;
+        record.lapse = None;
         self.note(caller, Some(name), None, "allowed")?;
         let mut changes = Changes::default();
         changes.cluster(&id, Some(&record))?;
         state.clusters.insert(id, record.clone());
         self.write(changes).await?;
         self.changed.notify_one();
-        Ok(record.view(None, self.machines(&record)))
+        Ok(record.view(open_job(&state, &record), self.machines(&record)?))
     }
 
     /// The clusters that the caller may see.
@@ -476,7 +378,9 @@ impl Hub {
             let entity = cluster_entity(record);
             entity.is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
         });
-        Ok(visible.map(|record| record.view(open_job(&state, record), Default::default())).collect())
+        let jobs = open_jobs(&state);
+        let job = |record: &ClusterRecord| jobs.get(&record.queue_name()).copied();
+        Ok(visible.map(|record| record.view(job(record), Default::default())).collect())
     }
 
     /// A cluster with its machines.
@@ -487,23 +391,38 @@ impl Hub {
     pub async fn cluster(&self, caller: &Caller, name: &Name) -> Result<Cluster, HubError> {
         let record = self.record(caller, name, Action::Read).await?;
         let state = self.state.lock().await;
-        Ok(record.view(open_job(&state, &record), self.machines(&record)))
+        Ok(record.view(open_job(&state, &record), self.machines(&record)?))
     }
 
     /// The record of a cluster, if the caller may do the action.
     pub(crate) async fn record(&self, caller: &Caller, name: &Name, action: Action) -> Result<ClusterRecord, HubError> {
-        let tenant = tenant_of(caller)?;
         let state = self.state.lock().await;
+        self.record_in(&state, caller, name, action)
+    }
+
+    fn record_in(
+        &self,
+        state: &State,
+        caller: &Caller,
+        name: &Name,
+        action: Action,
+    ) -> Result<ClusterRecord, HubError> {
+        let tenant = tenant_of(caller)?;
         let record = state.clusters.get(&(tenant.clone(), name.clone())).cloned();
         let entity = entity_of(&tenant, name, record.as_ref())?;
         self.decide(&state.directory, caller, action, &entity, record.is_some())?;
         record.ok_or_else(|| HubError::no_cluster(name))
     }
 
-    fn machines(&self, record: &ClusterRecord) -> machines::Table {
-        machines::read(&self.cluster_folder(&record.tenant, &record.name)).unwrap_or_else(|error| {
-            tracing::warn!(cluster = %record.name, %error, "the machines of a cluster can't be read");
-            machines::Table::new()
+    fn machines(&self, record: &ClusterRecord) -> Result<machines::Table, HubError> {
+        let folder = self.cluster_folder(&record.tenant, &record.name);
+        machines::read(&folder).map_err(|error| {
+            let file = folder.join(machines::FILE);
+            HubError::Internal(format!(
+                "the list of machines of the cluster {} can't be read: {}: {error}; restore this file from a copy",
+                record.name,
+                file.display()
+            ))
         })
     }
 
@@ -536,27 +455,6 @@ impl Hub {
         free.map(Some).ok_or_else(|| HubError::Conflict("no port is free for the cluster's depot".to_owned()))
     }
 
-    /// Checks the quotas of the tenant and of the owner.
-    fn check_quota(&self, state: &State, tenant: &Name, owner: &rights::Name, wanted: &Usage) -> Result<(), HubError> {
-        let mut of_tenant = Usage::default();
-        let mut of_owner = Usage::default();
-        for record in state.clusters.values().filter(|record| record.tenant == *tenant) {
-            if record.state == ClusterState::Terminated {
-                continue;
-            }
-            let mut usages = vec![&mut of_tenant];
-            if record.owner == *owner {
-                usages.push(&mut of_owner);
-            }
-            for usage in usages {
-                usage.machines = usage.machines.saturating_add(record.shape.wanted.nodes);
-                usage.clusters += 1;
-            }
-        }
-        let name = rights_name(tenant.as_str())?;
-        state.directory.fits(&name, owner, &of_tenant, &of_owner, wanted).map_err(|e| HubError::Quota(e.to_string()))
-    }
-
     /// Makes changes durable. The hub stops if that fails.
     async fn write(&self, changes: Changes) -> Result<(), HubError> {
         let written = self.book.write(changes).await;
@@ -567,17 +465,35 @@ impl Hub {
     }
 }
 
-fn hash(token: &str) -> String {
-    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+/// The limits of jobs: the hub's, and the quotas of tenants.
+fn limits(config: &Config, directory: &Directory) -> Limits {
+    let most = |quota: u32| usize::try_from(quota).unwrap_or(usize::MAX);
+    let of = |tenant: &rights::Tenant| tenant.quota.parallel_jobs.map(most);
+    let tenants = directory.tenants.iter().filter_map(|(name, tenant)| Some((name.to_string(), of(tenant)?)));
+    Limits {
+        running: config.parallel_jobs,
+        per_tenant: config.parallel_jobs,
+        tenants: tenants.collect(),
+        // A canceled job may switch hosts back and delete machines.
+        grace: config.switch_limit_s.saturating_mul(1000).saturating_add(UNDOING_MS),
+        ..Limits::default()
+    }
 }
 
-pub(crate) fn not_done(error: NotDone) -> HubError {
-    match error {
-        NotDone::Unknown(id) => HubError::Missing { what: "job", name: id.to_string() },
-        NotDone::Status { .. } | NotDone::Priority(_) | NotDone::SameRule(_) | NotDone::UnknownRule(_) => {
-            HubError::Conflict(error.to_string())
-        }
+/// Why the clusters do not permit a change of the directory: a later tenant or user of the same name would have them.
+fn prevents(state: &State, change: &rights::Change) -> Option<String> {
+    if let rights::Change::RemoveTenant { tenant } = change {
+        let has_clusters = state.clusters.keys().any(|(owner, _)| owner.as_str() == tenant.as_str());
+        return has_clusters.then(|| format!("the tenant {tenant} has clusters; delete these first"));
     }
+    let rights::Change::RemoveUser { tenant, user } = change else { return None };
+    let owned = state.clusters.values().filter(|c| c.tenant.as_str() == tenant.as_str() && c.owner == *user);
+    let names: Vec<&str> = owned.map(|cluster| cluster.name.as_str()).take(10).collect();
+    (!names.is_empty()).then(|| format!("{user} owns clusters; delete these first: {}", names.join(", ")))
+}
+
+fn hash(token: &str) -> String {
+    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The tenant of a request.
@@ -587,28 +503,6 @@ pub(crate) fn tenant_of(caller: &Caller) -> Result<Name, HubError> {
 
 pub(crate) fn rights_name(text: &str) -> Result<rights::Name, HubError> {
     rights::Name::new(text).map_err(|e| HubError::Bad(e.to_string()))
-}
-
-fn check_size(wanted: &Wanted) -> Result<(), HubError> {
-    if (1..=MOST_NODES).contains(&wanted.nodes) {
-        return Ok(());
-    }
-    Err(HubError::Bad(format!("a cluster has 1 to {MOST_NODES} nodes, not {}", wanted.nodes)))
-}
-
-/// The right that an operation needs on the cluster.
-fn action_of(operation: &Operation) -> Action {
-    match operation {
-        Operation::Start { .. } | Operation::Stop { .. } | Operation::Restart { .. } => Action::Execute,
-        Operation::Create {}
-        | Operation::Resize { .. }
-        | Operation::Services { .. }
-        | Operation::Configure { .. }
-        | Operation::Sync {}
-        | Operation::Rollback {}
-        | Operation::Replace { .. }
-        | Operation::Delete {} => Action::Write,
-    }
 }
 
 /// A cluster for a decision. A cluster that does not exist has no owner.
@@ -632,9 +526,18 @@ fn is_known(directory: &Directory, user: &UserId) -> bool {
 }
 
 fn open_job(state: &State, record: &ClusterRecord) -> Option<u64> {
-    let name = queue_name(&record.tenant, &record.name);
-    let open = state.queue.jobs().filter(|job| job.status.outcome().is_none());
-    open.filter(|job| job.spec.cluster.as_deref() == Some(name.as_str())).map(|job| job.id.0).next()
+    open_jobs(state).get(&record.queue_name()).copied()
+}
+
+/// The first open job of each cluster, by the cluster's key in the queue.
+fn open_jobs(state: &State) -> BTreeMap<String, u64> {
+    let mut first = BTreeMap::new();
+    for job in state.queue.jobs().filter(|job| job.status.outcome().is_none()) {
+        if let Some(cluster) = &job.spec.cluster {
+            first.entry(cluster.clone()).or_insert(job.id.0);
+        }
+    }
+    first
 }
 
 /// A user in texts: `TENANT/USER`, or the name of a super administrator.

@@ -6,7 +6,8 @@ use cob_hub_api::{ClusterRequest, Name, Operation, Preview, PreviewNode, Wanted}
 use cob_permissions::Action;
 
 use super::error::HubError;
-use super::{Caller, ClusterRecord, Hub, check_size, tenant_of};
+use super::orders::check_size;
+use super::{Caller, ClusterRecord, Hub, tenant_of};
 use crate::catalogue::Part;
 use crate::job::machines::Table;
 use crate::job::{Failure, Place, Shape, look_ahead};
@@ -37,7 +38,7 @@ impl Hub {
         operation: &Operation,
     ) -> Result<Preview, HubError> {
         let record = self.record(caller, name, Action::Read).await?;
-        let machines = self.machines(&record);
+        let machines = self.machines(&record)?;
         let (shape, word) = self.aim(&record, operation)?;
         check_size(&shape.wanted)?;
         self.preview(&record.tenant, name, &shape, &machines, word, false).await

@@ -7,6 +7,7 @@ use cob_jobs::{Lock, Outcome};
 use cob_permissions::{Scope, UserId};
 use serde::{Deserialize, Serialize};
 
+use super::book::queue_name;
 use crate::job::machines::Table;
 use crate::job::{Progress, Shape};
 
@@ -39,6 +40,32 @@ pub struct ClusterRecord {
     /// The port of the server of its depot, if hosts and hub have keys.
     #[serde(default)]
     pub depot_port: Option<u16>,
+    /// The deletions after the end of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lapse: Option<Lapse>,
+}
+
+/// Deletions of a cluster whose lease has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lapse {
+    /// How many were submitted.
+    pub attempts: u32,
+    /// When the next is submitted, if the cluster is still there.
+    pub next_ms: u64,
+}
+
+impl Lapse {
+    /// The first pause; doubled after each attempt.
+    const PAUSE_MS: u64 = 60_000;
+    /// The longest pause.
+    const LONGEST_MS: u64 = 3_600_000;
+
+    /// After a further attempt.
+    fn again(before: Option<Self>, now: u64) -> Self {
+        let attempts = before.map_or(0, |lapse| lapse.attempts).saturating_add(1);
+        let doubled = Self::PAUSE_MS.saturating_mul(1 << (attempts - 1).min(10));
+        Self { attempts, next_ms: now.saturating_add(doubled.min(Self::LONGEST_MS)) }
+    }
 }
 
 /// The work of a job.
@@ -89,7 +116,41 @@ pub struct Credential {
 /// All clusters.
 pub(crate) type Clusters = BTreeMap<ClusterKey, ClusterRecord>;
 
+impl Credential {
+    /// Whether its time is over.
+    pub(crate) fn has_ended(&self, now: u64) -> bool {
+        self.ends_ms.is_some_and(|ends| ends <= now)
+    }
+}
+
 impl ClusterRecord {
+    /// The key of the cluster in the queue.
+    pub(crate) fn queue_name(&self) -> String {
+        queue_name(&self.tenant, &self.name)
+    }
+
+    /// When the hub deletes the cluster; a terminated cluster has nothing to delete.
+    pub(crate) fn deletion_due_ms(&self) -> Option<u64> {
+        let ends = self.lease_ends_ms.filter(|_| self.state != ClusterState::Terminated)?;
+        Some(self.lapse.map_or(ends, |lapse| lapse.next_ms.max(ends)))
+    }
+
+    /// The cluster after the hub has submitted its deletion.
+    pub(crate) fn lapsed(&self, now: u64) -> Self {
+        Self { lapse: Some(Lapse::again(self.lapse, now)), ..self.clone() }
+    }
+
+    /// The most nodes that the cluster has or may get by these operations.
+    pub(crate) fn most_nodes<'a>(&self, pending: impl Iterator<Item = &'a Operation>) -> u32 {
+        let after = pending.filter_map(|operation| {
+            if let Operation::Resize { nodes } = operation {
+                return Some(*nodes);
+            }
+            self.former.as_ref().filter(|_| *operation == Operation::Rollback {}).map(|shape| shape.wanted.nodes)
+        });
+        after.fold(self.shape.wanted.nodes, u32::max)
+    }
+
     /// The cluster for a client.
     pub(crate) fn view(&self, job: Option<u64>, machines: Table) -> Cluster {
         Cluster {
@@ -107,12 +168,17 @@ impl ClusterRecord {
         }
     }
 
-    /// The cluster after a job; `None` if it is gone.
+    /// The cluster after a job that left nothing half done, or did; `None` if the cluster is gone.
     #[must_use]
-    pub(crate) fn after(&self, operation: &Operation, outcome: Outcome, progress: &Progress) -> Option<Self> {
+    pub(crate) fn after(
+        &self,
+        operation: &Operation,
+        outcome: Outcome,
+        progress: &Progress,
+        is_clean: bool,
+    ) -> Option<Self> {
         let mut record = self.clone();
         record.generation = progress.generation.or(record.generation);
-        let is_clean = progress.ended == Some(true) || progress.begun.is_empty();
         match (operation, outcome) {
             (Operation::Delete {}, Outcome::Succeeded) => return None,
             (_, Outcome::Succeeded) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,22 +33,24 @@ pub(crate) enum News {
 /// Starts and ends processes. Each call returns at once; threads wait for processes.
 #[derive(Debug, Clone)]
 pub(crate) struct Runner {
+    /// This program, as it was when the hub started: a later version may replace its file.
+    program: Arc<Path>,
     news: Sender<News>,
     unconfirmed: Arc<Mutex<BTreeMap<Run, Newborn>>>,
 }
 
 impl Runner {
     /// A runner, and the news of its processes.
-    pub(crate) fn new() -> (Self, Receiver<News>) {
+    pub(crate) fn new(program: &Path) -> (Self, Receiver<News>) {
         let (news, receiver) = mpsc::channel(NEWS);
-        (Self { news, unconfirmed: Arc::default() }, receiver)
+        (Self { program: program.into(), news, unconfirmed: Arc::default() }, receiver)
     }
 
     /// Starts the process of a job.
     pub(crate) fn start(&self, run: Run, folder: &Path) {
         let (this, folder) = (self.clone(), folder.to_owned());
         self.in_thread(run, move || {
-            let newborn = begin(&folder);
+            let newborn = begin(&this.program, &folder);
             match newborn {
                 Ok(newborn) => {
                     this.newborns().insert(run, newborn);
@@ -63,16 +65,17 @@ impl Runner {
     }
 
     /// Permits a process to work.
-    pub(crate) fn confirm(&self, run: Run) {
+    pub(crate) fn confirm(&self, run: Run, folder: &Path) {
         let Some(newborn) = self.newborns().remove(&run) else { return };
-        let this = self.clone();
+        let (this, folder) = (self.clone(), folder.to_owned());
         self.in_thread(run, move || {
-            let told = this.clone();
+            let (told, of) = (this.clone(), folder.clone());
             let watched = newborn.confirm().map_err(|e| e.to_string());
-            let watched = watched.and_then(|worker| worker.watch(move |_| told.lost(run)).map_err(|e| e.to_string()));
+            let watched =
+                watched.and_then(|worker| worker.watch(move |_| told.died(run, &of)).map_err(|e| e.to_string()));
             if let Err(error) = watched {
                 warn!(job = run.job.0, %error, "a job's process does not work");
-                this.lost(run);
+                this.died(run, &folder);
             }
         });
     }
@@ -100,14 +103,23 @@ impl Runner {
 
     /// Waits for the death of a process that an earlier hub has started.
     pub(crate) fn watch(&self, run: Run, folder: &Path) {
-        let this = self.clone();
-        if let Err(error) = process::watch(folder, move |_| this.lost(run)) {
+        let (this, of) = (self.clone(), folder.to_owned());
+        if let Err(error) = process::watch(folder, move |_| this.died(run, &of)) {
             warn!(job = run.job.0, %error, "a job's process can't be watched");
             self.lost(run);
         }
     }
 
-    /// The process does not live.
+    /// The process is dead. The programs that it has left behind end before the next job of the cluster can start.
+    fn died(&self, run: Run, folder: &Path) {
+        let count = process::end_leftovers(folder, GRACE);
+        if count > 0 {
+            warn!(job = run.job.0, count, "programs of a job outlived its process, and were ended");
+        }
+        self.lost(run);
+    }
+
+    /// The process has never worked.
     pub(crate) fn lost(&self, run: Run) {
         self.tell(News::Dead(run));
     }
@@ -134,10 +146,9 @@ impl Runner {
 }
 
 /// Starts a process and waits until it has announced itself.
-fn begin(folder: &Path) -> Result<Newborn, String> {
+fn begin(program: &Path, folder: &Path) -> Result<Newborn, String> {
     // The programs of a process that died must not work beside the new process.
     process::end_leftovers(folder, GRACE);
-    let program: PathBuf = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(program);
     command.arg0(crate::cli::NAME).arg("job").arg(folder);
     let mut newborn = Newborn::start(command, folder).map_err(|e| e.to_string())?;

@@ -3,7 +3,7 @@
 //! The list is a file in the cluster's folder. Only the job that works on the cluster writes it, and each change is on the
 //! disk before the next call of a provider: so a machine that was requested is never forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -315,14 +315,20 @@ impl<'a> Machines<'a> {
             return Ok(());
         }
         self.set(host, |machine| machine.state = MachineState::Deleting)?;
-        let Some(mut machine) = self.table().get(host).cloned() else { return Ok(()) };
-        if machine.id.is_none() {
-            // The answer to its creation was lost: the machine may exist nevertheless.
-            let listed = self.list(&machine, log, stop).await?;
-            machine.id = listed.machines.into_iter().find(|found| found.token == machine.token).map(|found| found.id);
+        let Some(machine) = self.table().get(host).cloned() else { return Ok(()) };
+        // The answer to its creation may be lost, and a provider that ignores tokens may have created more than one.
+        let listed = self.list(&machine, log, stop).await?;
+        let found = listed.machines.into_iter().filter(|found| found.token == machine.token);
+        let mut ids: BTreeSet<Option<String>> = found.map(|found| Some(found.id)).collect();
+        if ids.is_empty() || machine.id.is_some() {
+            // A list may be incomplete.
+            ids.insert(machine.id.clone());
         }
-        log.line(&format!("{host}: delete"));
-        let Deleted {} = self.call(host, &machine, Action::Delete, log, stop).await?;
+        for id in ids {
+            log.line(&format!("{host}: delete {}", id.as_deref().unwrap_or_default()));
+            let machine = MachineRecord { id, ..machine.clone() };
+            let Deleted {} = self.call(host, &machine, Action::Delete, log, stop).await?;
+        }
         self.change(|table| {
             table.remove(host);
         })?;

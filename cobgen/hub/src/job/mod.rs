@@ -62,6 +62,8 @@ const BROKEN: u8 = 3;
 ///
 /// Returns the exit status of the process.
 pub async fn execute(folder: &Path) -> u8 {
+    // First: an order to stop that comes early would kill the process, and nothing would be undone.
+    let terminate = signal(SignalKind::terminate());
     let log = match Log::open(&folder.join(LOG)) {
         Ok(log) => log,
         Err(error) => return broken(None, &format!("{}: {error}", folder.join(LOG).display())),
@@ -71,15 +73,27 @@ pub async fn execute(folder: &Path) -> u8 {
         Ok(order) => order,
         Err(error) => return broken(Some(&log), &format!("{}: {error}", folder.join(ORDER).display())),
     };
-    let (mut record, machines) = match (Record::open(&folder.join(RECORD)), Machines::open(&order)) {
-        (Ok(record), Ok(machines)) => (record, machines),
-        (Err(error), _) => return broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display())),
-        (_, Err(error)) => return broken(Some(&log), &format!("{}: {error}", order.folder.display())),
+    let broken_record =
+        |error: std::io::Error| broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display()));
+    let mut record = match Record::open(&folder.join(RECORD)) {
+        Ok(record) => record,
+        Err(error) => return broken_record(error),
+    };
+    let machines = match Machines::open(&order) {
+        Ok(machines) => machines,
+        Err(error) => {
+            // No repetition helps. Nothing is done before the list of machines is good again.
+            let file = order.folder.join(machines::FILE);
+            let failure = Failure::new(format!("the list of the cluster's machines can't be read: {error}"))
+                .hint(format!("restore {} from a copy", file.display()));
+            log.line(&format!("failed: {failure}"));
+            let ended =
+                record.append(Entry::Failed { failure }).and_then(|()| record.append(Entry::Ended { clean: false }));
+            return ended.map_or_else(broken_record, |()| FAILED);
+        }
     };
     let (teller, stop) = Stop::new();
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return broken(Some(&log), "can't wait for signals");
-    };
+    let Ok(mut terminate) = terminate else { return broken(Some(&log), "can't wait for signals") };
     tokio::spawn(async move {
         terminate.recv().await;
         // The receiver lives as long as the job.

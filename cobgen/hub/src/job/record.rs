@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::order::Shape;
-use super::steps::Step;
+use super::steps::{Step, is_harmless};
 use crate::layout::Layout;
 
 /// The longest record that is read, in bytes.
@@ -133,18 +133,19 @@ impl Progress {
         self.canceled || self.failure.is_some()
     }
 
+    /// Whether the job has left nothing half done.
+    pub fn is_clean(&self) -> bool {
+        self.ended.unwrap_or_else(|| is_harmless(&self.begun))
+    }
+
     /// The progress of a job without a process.
     ///
     /// # Errors
     ///
-    /// The record can't be read, or a line before the last is damaged.
+    /// The record is missing or can't be read, or a line before the last is damaged.
     pub fn read(path: &Path) -> io::Result<Self> {
         let mut text = Vec::new();
-        match File::open(path) {
-            Ok(file) => file.take(LONGEST).read_to_end(&mut text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(error),
-        };
+        File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
         Ok(parse(&text)?.0)
     }
 }

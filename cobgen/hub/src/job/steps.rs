@@ -111,7 +111,8 @@ pub(super) fn undo(order: &Order, begun: &[Step]) -> Vec<Step> {
     }
 }
 
-/// Whether an operation has changed nothing if it stopped within these steps.
+/// Whether an operation has left nothing half done if it stopped within these steps. Services that run or not are no
+/// part of what a cluster shall be.
 pub(super) fn is_harmless(begun: &[Step]) -> bool {
-    begun.iter().all(|step| matches!(step, Step::Ask | Step::Layout))
+    begun.iter().all(|step| matches!(step, Step::Ask | Step::Layout | Step::Services))
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -229,6 +230,7 @@ impl Providers {
             .kill_on_drop(true)
             .spawn()
             .map_err(|e| broken(format!("{}: {e}", program.display())))?;
+        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let text = serde_json::to_vec(request).map_err(|e| broken(e.to_string()))?;
         let exchange = async {
@@ -249,6 +251,7 @@ impl Providers {
             },
             () = stop.told() => return Err(CallError::Canceled),
         };
+        group.has_ended();
         if answer.len() as u64 > LONGEST {
             return Err(broken(format!("the answer is longer than {LONGEST} bytes")));
         }
@@ -265,6 +268,26 @@ impl Providers {
             let shown: String = String::from_utf8_lossy(&answer).chars().take(60).collect();
             broken(format!("the answer {shown:?} is not valid: {error}"))
         })
+    }
+}
+
+/// The process group of a call. It is killed if the call is interrupted: its programs must not create a machine after the
+/// next call has asked for all machines.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// The call has ended by itself; what it has left behind may go on.
+    fn has_ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // The leader is not reaped yet, so the number is its own.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
     }
 }
 

@@ -66,13 +66,16 @@ fn asked(request: &Request) -> Result<Asked, HubError> {
 }
 
 async fn caller(hub: &Hub, door: Door, asked: Asked) -> Result<Caller, HubError> {
-    let subject = match asked.token {
-        Some(token) => hub.subject(&token).await?,
-        None if door == Door::Socket => hub.owner().ok_or(HubError::Stranger)?,
+    let (subject, token_ends_ms) = match asked.token {
+        Some(token) => {
+            let credential = hub.credential(&token).await?;
+            (Subject { user: credential.user, scope: credential.scope }, credential.ends_ms)
+        }
+        None if door == Door::Socket => (hub.owner().ok_or(HubError::Stranger)?, None),
         None => return Err(HubError::Stranger),
     };
     let tenant = tenant(&subject, asked.tenant)?;
-    Ok(Caller { subject, tenant, request: asked.request })
+    Ok(Caller { subject, tenant, token_ends_ms, request: asked.request })
 }
 
 /// The tenant of a request: a user's own, or the one that a super administrator names.
