@@ -314,6 +314,10 @@ impl Hub {
         for version in [&shape.catalogue, &newest] {
             self.copy_catalogue(&tenant, version, &home.join("catalogues").join(version))?;
         }
+        // Hosts that answer stop their services before their deletion. If that failed, the next deletion does not wait for
+        // hosts that are gone; neither does it wait if the generations are gone.
+        let has_generation =
+            record.generation.is_some() && record.state != ClusterState::Incomplete && home.join("depot").is_dir();
         let order = Order {
             job: run.job.0,
             tenant,
@@ -323,7 +327,7 @@ impl Hub {
             shape,
             former: record.former.clone(),
             newest,
-            has_generation: record.generation.is_some(),
+            has_generation,
             keep_failed: record.keep_failed,
             programs: self.config.programs.clone(),
             providers: self.config.providers.clone(),

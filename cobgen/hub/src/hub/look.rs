@@ -27,7 +27,6 @@ const JOBS: usize = 1000;
 /// The most lines of the audit in an answer.
 const LINES: usize = 1000;
 
-
 impl Hub {
     /// The identity of the caller.
     pub async fn whoami(&self, caller: &Caller) -> Whoami {
