@@ -180,6 +180,31 @@ pub enum ClusterState {
     Terminated,
 }
 
+/// Which clusters of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ClusterQuery {
+    /// Only clusters with this text in their name, template or owner.
+    pub search: Option<String>,
+    /// Only clusters in this state.
+    pub state: Option<ClusterState>,
+    /// Only clusters after this name: the last one of the page before.
+    pub after: Option<Name>,
+    /// The most clusters of the answer; by default, and at most, [`ClusterQuery::MOST`].
+    pub limit: Option<usize>,
+}
+
+impl ClusterQuery {
+    /// The most clusters of an answer.
+    pub const MOST: usize = 1000;
+
+    /// The most clusters of the answer to this query.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(Self::MOST).min(Self::MOST)
+    }
+}
+
 /// What an operation would do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Preview {

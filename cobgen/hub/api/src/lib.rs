@@ -16,7 +16,9 @@ mod name;
 mod token;
 
 pub use audit::{AuditLine, AuditNote};
-pub use cluster::{Cluster, ClusterRequest, ClusterState, Lease, Operation, Preview, PreviewNode, Task, Wanted};
+pub use cluster::{
+    Cluster, ClusterQuery, ClusterRequest, ClusterState, Lease, Operation, Preview, PreviewNode, Task, Wanted,
+};
 pub use entity::{Entity, EntityKind, EntityWritten, Fault};
 pub use job::{Job, JobId, JobState, LogPart, Started};
 pub use machine::{Machine, MachineState};

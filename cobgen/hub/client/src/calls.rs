@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use cob_hub_api::{
-    AuditLine, Cluster, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease, LogPart, Machine, Name,
-    Operation, Preview, Started, Token, TokenRequest, Whoami,
+    AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease, LogPart,
+    Machine, Name, Operation, Preview, Started, Token, TokenRequest, Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -95,9 +95,19 @@ impl Client {
         self.send_bytes(Method::DELETE, &file_target(path, place), None).await
     }
 
-    /// The clusters that the caller may see, without their machines.
+    /// All clusters that the caller may see, without their machines.
     pub async fn clusters(&self) -> Answer<Vec<Cluster>> {
-        self.get(&Target::of(&["clusters"])).await
+        let mut all: Vec<Cluster> = Vec::new();
+        loop {
+            let after = all.last().map(|cluster| cluster.name.clone());
+            let target = Target::of(&["clusters"]).with("after", after);
+            let page: Vec<Cluster> = self.get(&target).await?;
+            let is_last = page.len() < ClusterQuery::MOST;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
     }
 
     /// A cluster with its machines.

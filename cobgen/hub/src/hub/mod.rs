@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cob_hub_api::{AuditNote, Cluster, Name};
+use cob_hub_api::{AuditNote, Cluster, ClusterQuery, Name};
 use cob_jobs::{JobId, Limits, Millis};
 use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, Subject, UserId, may};
 use sha2::{Digest as _, Sha256};
@@ -365,22 +365,22 @@ impl Hub {
         Ok(record.view(open_job(&state, &record), self.machines(&record)?))
     }
 
-    /// The clusters that the caller may see.
+    /// A page of the clusters that the caller may see, in the order of their names.
     ///
     /// # Errors
     ///
     /// The request names no tenant.
-    pub async fn clusters(&self, caller: &Caller) -> Result<Vec<Cluster>, HubError> {
+    pub async fn clusters(&self, caller: &Caller, query: &ClusterQuery) -> Result<Vec<Cluster>, HubError> {
         let tenant = tenant_of(caller)?;
         let state = self.state.lock().await;
-        let mine = state.clusters.values().filter(|record| record.tenant == tenant);
+        let mine = state.clusters.values().filter(|record| record.tenant == tenant && record.is_asked_for(query));
         let visible = mine.filter(|record| {
             let entity = cluster_entity(record);
             entity.is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
         });
         let jobs = open_jobs(&state);
         let job = |record: &ClusterRecord| jobs.get(&record.queue_name()).copied();
-        Ok(visible.map(|record| record.view(job(record), Default::default())).collect())
+        Ok(visible.take(query.limit()).map(|record| record.view(job(record), Default::default())).collect())
     }
 
     /// A cluster with its machines.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cob_hub_api::{Cluster, ClusterState, Machine, Name, Operation};
+use cob_hub_api::{Cluster, ClusterQuery, ClusterState, Machine, Name, Operation};
 use cob_jobs::{Lock, Outcome};
 use cob_permissions::{Scope, UserId};
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,15 @@ impl Credential {
 }
 
 impl ClusterRecord {
+    /// Whether a query means this cluster, apart from its limit.
+    pub(crate) fn is_asked_for(&self, query: &ClusterQuery) -> bool {
+        let texts = [self.name.as_str(), self.shape.wanted.template.as_str(), self.owner.as_str()];
+        let found = |search: &String| texts.iter().any(|text| text.contains(search.as_str()));
+        query.after.as_ref().is_none_or(|after| self.name > *after)
+            && query.state.is_none_or(|state| self.state == state)
+            && query.search.as_ref().is_none_or(found)
+    }
+
     /// The key of the cluster in the queue.
     pub(crate) fn queue_name(&self) -> String {
         queue_name(&self.tenant, &self.name)
@@ -212,5 +221,60 @@ impl crate::job::machines::MachineRecord {
             state: self.state,
             token: self.token,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_hub_api::Wanted;
+
+    use super::*;
+
+    fn record(name: &str, state: ClusterState) -> ClusterRecord {
+        let wanted = Wanted {
+            template: "shop".to_owned(),
+            nodes: 1,
+            services: None,
+            provider: None,
+            hardwaretype: None,
+            imagetype: None,
+            config: Default::default(),
+        };
+        ClusterRecord {
+            tenant: Name::new("web").expect("a name"),
+            name: Name::new(name).expect("a name"),
+            owner: cob_permissions::Name::new("ann").expect("a name"),
+            shape: Shape { wanted, catalogue: "c".to_owned() },
+            former: None,
+            state,
+            generation: None,
+            created_ms: 0,
+            lease_ends_ms: None,
+            keep_failed: false,
+            depot_port: None,
+            lapse: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_query_selects_by_text_state_and_place() {
+        let all = [
+            record("a1", ClusterState::Active),
+            record("a2", ClusterState::Pending),
+            record("b", ClusterState::Active),
+        ];
+        let found = |query: ClusterQuery| {
+            let asked = all.iter().filter(|record| record.is_asked_for(&query));
+            asked.map(|record| record.name.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let search = |text: &str| ClusterQuery { search: Some(text.to_owned()), ..ClusterQuery::default() };
+        assert_eq!(found(ClusterQuery::default()), "a1 a2 b");
+        assert_eq!(found(search("a")), "a1 a2 b", "the owner is ann");
+        assert_eq!(found(search("2")), "a2");
+        assert_eq!(found(search("shop")), "a1 a2 b");
+        assert_eq!(found(search("x")), "");
+        assert_eq!(found(ClusterQuery { state: Some(ClusterState::Active), ..search("1") }), "a1");
+        assert_eq!(found(ClusterQuery { after: Name::new("a1").ok(), ..ClusterQuery::default() }), "a2 b");
+        assert_eq!(ClusterQuery { limit: Some(usize::MAX), ..ClusterQuery::default() }.limit(), ClusterQuery::MOST);
     }
 }

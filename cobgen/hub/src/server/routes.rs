@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use cob_hub_api::{
-    AuditLine, Cluster, ClusterRequest, Entity, EntityKind, EntityWritten, Job, Lease, LogPart, Machine, Name,
-    Operation, Preview, Started, Token, TokenRequest, Whoami,
+    AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, Lease, LogPart, Machine,
+    Name, Operation, Preview, Started, Token, TokenRequest, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
@@ -125,8 +125,12 @@ async fn delete_file(
     Ok(Json(hub.set_file(&caller, path, None, place.shared).await?))
 }
 
-async fn clusters(State(hub): Shared, Extension(caller): Who) -> Answer<Vec<Cluster>> {
-    Ok(Json(hub.clusters(&caller).await?))
+async fn clusters(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Query(query): Query<ClusterQuery>,
+) -> Answer<Vec<Cluster>> {
+    Ok(Json(hub.clusters(&caller, &query).await?))
 }
 
 async fn create(
