@@ -28,6 +28,9 @@ pub enum HubError {
     /// The entity is not in a state for this.
     #[error("{0}")]
     Conflict(String),
+    /// The tenant has too many requests under way.
+    #[error("too many requests of the tenant are under way")]
+    Busy,
     /// A quota is exceeded.
     #[error("{0}")]
     Quota(String),
@@ -57,6 +60,7 @@ impl HubError {
         match self {
             Self::Bad(_) => 400,
             Self::Stranger => 401,
+            Self::Busy => 429,
             Self::Forbidden(_) => 403,
             Self::Missing { .. } => 404,
             Self::Conflict(_) | Self::Quota(_) => 409,
@@ -79,7 +83,7 @@ impl HubError {
             Self::Stranger => Some(
                 "send `Authorization: Bearer TOKEN`; an administrator makes a token with `POST /v1/tokens`".to_owned(),
             ),
-            Self::Catalogue(CatalogueError::Busy) => Some("try again".to_owned()),
+            Self::Busy | Self::Catalogue(CatalogueError::Busy) => Some("try again".to_owned()),
             Self::Quota(_) => Some("delete clusters that nobody needs, or ask for a greater quota".to_owned()),
             Self::Bad(_)
             | Self::Forbidden(_)
@@ -98,6 +102,7 @@ impl HubError {
             | Self::Missing { .. }
             | Self::Conflict(_)
             | Self::Quota(_)
+            | Self::Busy
             | Self::Catalogue(_)
             | Self::Audit(_)
             | Self::Store(_)

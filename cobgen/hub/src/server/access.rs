@@ -11,6 +11,7 @@ use cob_permissions::Subject;
 use serde::Deserialize;
 
 use super::answer::Refused;
+use super::serve::Admission;
 use crate::hub::{Caller, Hub, HubError};
 
 /// Where a request came in.
@@ -34,8 +35,13 @@ pub(super) async fn admit(State((hub, door)): State<(Arc<Hub>, Door)>, mut reque
         Ok(asked) => asked,
         Err(error) => return Refused(error).into_response(),
     };
+    let admission = request.extensions().get::<Admission>().cloned();
     match caller(&hub, door, asked).await {
         Ok(caller) => {
+            let tenant = caller.subject.user.tenant.as_ref().map(cob_permissions::Name::as_str);
+            if admission.is_some_and(|admission| !admission.admit(tenant)) {
+                return Refused(HubError::Busy).into_response();
+            }
             request.extensions_mut().insert(caller);
             next.run(request).await
         }

@@ -3,12 +3,13 @@
 //! Whoever may open the socket owns the hub, and is the super administrator `root`. Every other caller sends a token.
 //!
 //! ```text
-//! mod (listeners) ── access (who asks) ── routes (what) ── answer (refusals)
+//! mod (listeners) ── serve (connections) ── access (who asks) ── routes (what) ── answer (refusals)
 //! ```
 
 mod access;
 mod answer;
 mod routes;
+mod serve;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -47,7 +48,7 @@ pub async fn serve(
     };
     let mut serving = tokio::task::JoinSet::new();
     let local = router(Door::Socket);
-    serving.spawn(async move { axum::serve(unix, local).await });
+    serving.spawn(serve::serve(unix, local));
     if let Some(address) = listen {
         if !address.ip().is_loopback() {
             bail!(
@@ -57,7 +58,7 @@ pub async fn serve(
         let listener = TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
         info!(address = %listener.local_addr()?, "the API listens");
         let remote = router(Door::Address);
-        serving.spawn(async move { axum::serve(listener, remote).await });
+        serving.spawn(serve::serve(listener, remote));
     }
     info!(socket = %socket.display(), "the API listens");
     let broken = tokio::select! {
