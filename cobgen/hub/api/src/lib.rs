@@ -23,7 +23,7 @@ pub use entity::{Entity, EntityKind, EntityWritten, Fault};
 pub use job::{Job, JobId, JobState, LogPart, Started};
 pub use machine::{Machine, MachineState};
 pub use name::{BadName, Name};
-pub use token::{Token, TokenRequest};
+pub use token::{Token, TokenInfo, TokenRequest};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -36,3 +36,20 @@ impl std::fmt::Debug for Token {
         f.write_str("Token")
     }
 }
+
+/// A token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TokenInfo {
+    /// The beginning of its hash, in hexadecimal.
+    pub id: String,
+    /// The user.
+    #[schemars(with = "serde_json::Value")]
+    pub user: UserId,
+    /// Its purpose, for people.
+    pub label: String,
+    /// When it was made, in milliseconds since 1970-01-01 UTC.
+    pub made_ms: u64,
+    /// When it ends; absent: when its user is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_ms: Option<u64>,
+}

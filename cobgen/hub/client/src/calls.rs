@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cob_hub_api::{
     AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease, LogPart,
-    Machine, Name, Operation, Preview, Started, Token, TokenRequest, Whoami,
+    Machine, Name, Operation, Preview, Started, Token, TokenInfo, TokenRequest, Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -158,7 +158,7 @@ impl Client {
     /// Cancels a job; `kill` does not wait for its process.
     pub async fn cancel(&self, id: JobId, kill: bool) -> Answer<()> {
         let target = Target::of(&["jobs", &id.to_string(), "cancel"]).with("kill", kill.then_some(true));
-        self.order(&target, None::<&()>).await
+        self.order(Method::POST, &target, None::<&()>).await
     }
 
     /// The machines of all clusters.
@@ -178,12 +178,22 @@ impl Client {
 
     /// Changes the directory.
     pub async fn change_directory(&self, change: &Change) -> Answer<()> {
-        self.order(&Target::of(&["directory"]), Some(change)).await
+        self.order(Method::POST, &Target::of(&["directory"]), Some(change)).await
     }
 
     /// Makes a token.
     pub async fn make_token(&self, request: &TokenRequest) -> Answer<Token> {
         self.send_json(Method::POST, &Target::of(&["tokens"]), request).await
+    }
+
+    /// The tokens of users whose credentials the caller may manage.
+    pub async fn tokens(&self) -> Answer<Vec<TokenInfo>> {
+        self.get(&Target::of(&["tokens"])).await
+    }
+
+    /// Takes a token back.
+    pub async fn revoke_token(&self, id: &str) -> Answer<()> {
+        self.order(Method::DELETE, &Target::of(&["tokens", id]), None::<&()>).await
     }
 
     /// Lines of the audit, the oldest first; a single answer has a limited number of lines.

@@ -122,9 +122,14 @@ impl Client {
     }
 
     /// Sends a request whose answer has no body.
-    pub(crate) async fn order(&self, target: &Target, body: Option<&impl Serialize>) -> Result<(), CallError> {
+    pub(crate) async fn order(
+        &self,
+        method: Method,
+        target: &Target,
+        body: Option<&impl Serialize>,
+    ) -> Result<(), CallError> {
         let body = body.map(|body| self.body(body)).transpose()?;
-        self.send(Method::POST, target, body).await.map(drop)
+        self.send(method, target, body).await.map(drop)
     }
 
     pub(crate) async fn send_bytes<T: DeserializeOwned>(

@@ -19,6 +19,7 @@ mod orders;
 mod preview;
 mod records;
 mod runner;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,7 +30,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cob_hub_api::{AuditNote, Cluster, ClusterQuery, Name};
 use cob_jobs::{JobId, Limits, Millis};
 use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, Subject, UserId, may};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, Notify};
 
 pub use error::HubError;
@@ -43,10 +43,10 @@ use book::{Book, Changes, State};
 use depots::Depots;
 use runner::Runner;
 
+/// The super administrator to whom the socket of the hub belongs.
+const OWNER: &str = "root";
 /// How long a canceled job may undo its work, besides a switch.
 const UNDOING_MS: u64 = 600_000;
-/// The most tokens of a user.
-const MOST_TOKENS: usize = 100;
 
 /// The settings of a hub.
 #[derive(Debug, Clone)]
@@ -142,7 +142,7 @@ impl Hub {
         let audit = Audit::open(&config.folder.join("audit"))?;
         let mut state = book.load(|directory| limits(&config, directory)).await?;
         if state.directory.super_administrators.is_empty() {
-            let root = rights::Name::new("root").map_err(|e| HubError::Internal(e.to_string()))?;
+            let root = rights::Name::new(OWNER).map_err(|e| HubError::Internal(e.to_string()))?;
             state.directory.super_administrators.insert(root);
             let mut changes = Changes::default();
             changes.directory(&state.directory)?;
@@ -184,7 +184,7 @@ impl Hub {
     /// The token is not valid.
     pub async fn credential(&self, token: &str) -> Result<Credential, HubError> {
         let state = self.state.lock().await;
-        let credential = state.credentials.get(&hash(token)).ok_or(HubError::Stranger)?;
+        let credential = state.credentials.get(&tokens::hash(token)).ok_or(HubError::Stranger)?;
         if credential.has_ended(now_ms()) {
             return Err(HubError::Stranger);
         }
@@ -194,7 +194,7 @@ impl Hub {
     /// The owner of the hub's process: a super administrator.
     #[must_use]
     pub fn owner(&self) -> Option<Subject> {
-        Some(Subject { user: UserId { tenant: None, name: rights::Name::new("root").ok()? }, scope: None })
+        Some(Subject { user: UserId { tenant: None, name: rights::Name::new(OWNER).ok()? }, scope: None })
     }
 
     /// A look at the directory.
@@ -260,47 +260,6 @@ impl Hub {
                 )))
             }
         }
-    }
-
-    /// Makes a credential. Returns its token.
-    ///
-    /// # Errors
-    ///
-    /// The caller may not manage the credentials of the user, or has a narrowed token.
-    pub async fn make_token(&self, caller: &Caller, mut credential: Credential) -> Result<String, HubError> {
-        let mut state = self.state.lock().await;
-        let exists = is_known(&state.directory, &credential.user);
-        self.decide(&state.directory, caller, Action::Execute, &Entity::user(&credential.user), exists)?;
-        if caller.subject.scope.is_some() {
-            // The new token could have rights that the present token was made without.
-            self.note(caller, None, None, "refused: the token of the caller has a scope")?;
-            return Err(HubError::Forbidden("a token with a scope makes no tokens".to_owned()));
-        }
-        orders::check_length(&credential)?;
-        // A token that ends makes no token that lives longer.
-        credential.ends_ms = credential.ends_ms.into_iter().chain(caller.token_ends_ms).min();
-        let now = now_ms();
-        let of_user = state.credentials.iter().filter(|(_, other)| other.user == credential.user);
-        let (lapsed, valid): (Vec<_>, Vec<_>) = of_user.partition(|(_, other)| other.has_ended(now));
-        if valid.len() >= MOST_TOKENS {
-            let user = user_text(&credential.user);
-            return Err(HubError::Conflict(format!("{user} has {MOST_TOKENS} tokens, the most of a user")));
-        }
-        let lapsed: Vec<String> = lapsed.into_iter().map(|(hash, _)| hash.clone()).collect();
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
-        let token = format!("cob_{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-        let hash = hash(&token);
-        self.note(caller, None, None, format!("a token for {}", user_text(&credential.user)))?;
-        let mut changes = Changes::default();
-        changes.credential(&hash, Some(&credential))?;
-        state.credentials.insert(hash, credential);
-        for hash in lapsed {
-            changes.credential(&hash, None)?;
-            state.credentials.remove(&hash);
-        }
-        self.write(changes).await?;
-        Ok(token)
     }
 
     /// Changes the directory.
@@ -486,14 +445,16 @@ fn prevents(state: &State, change: &rights::Change) -> Option<String> {
         let has_clusters = state.clusters.keys().any(|(owner, _)| owner.as_str() == tenant.as_str());
         return has_clusters.then(|| format!("the tenant {tenant} has clusters; delete these first"));
     }
+    if let rights::Change::RemoveSuperAdministrator { name } = change
+        && name.as_str() == OWNER
+    {
+        // Without it, the owner of the socket could do nothing any more.
+        return Some(format!("{name} is the owner of the hub's socket, and stays"));
+    }
     let rights::Change::RemoveUser { tenant, user } = change else { return None };
     let owned = state.clusters.values().filter(|c| c.tenant.as_str() == tenant.as_str() && c.owner == *user);
     let names: Vec<&str> = owned.map(|cluster| cluster.name.as_str()).take(10).collect();
     (!names.is_empty()).then(|| format!("{user} owns clusters; delete these first: {}", names.join(", ")))
-}
-
-fn hash(token: &str) -> String {
-    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The tenant of a request.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cob_hub_api::{ClusterRequest, Name, Operation, Preview, PreviewNode, Wanted};
+use cob_hub_api::{ClusterRequest, Name, Operation, Preview, PreviewNode};
 use cob_permissions::Action;
 
 use super::error::HubError;
@@ -10,7 +10,7 @@ use super::orders::check_size;
 use super::{Caller, ClusterRecord, Hub, tenant_of};
 use crate::catalogue::Part;
 use crate::job::machines::Table;
-use crate::job::{Failure, Place, Shape, look_ahead};
+use crate::job::{Failure, Place, Shape, look_ahead, present_services};
 
 impl Hub {
     /// What a creation would do. Everybody of the tenant may ask: the answer shows nothing but the catalogue.
@@ -41,37 +41,46 @@ impl Hub {
         let machines = self.machines(&record)?;
         let (shape, word) = self.aim(&record, operation)?;
         check_size(&shape.wanted)?;
-        self.preview(&record.tenant, name, &shape, &machines, word, false).await
+        let Operation::Replace { node } = operation else {
+            return self.preview(&record.tenant, name, &shape, &machines, word, false).await;
+        };
+        if !machines.contains_key(node) {
+            return Err(HubError::Missing { what: "node", name: node.clone() });
+        }
+        // The tasks of the node in a creation of the whole cluster.
+        let mut preview = self.preview(&record.tenant, name, &shape, &machines, word, false).await?;
+        preview.tasks.retain(|task| task.node == *node);
+        let kept: BTreeSet<u32> = preview.tasks.iter().map(|task| task.id).collect();
+        preview.stages.iter_mut().for_each(|stage| stage.retain(|id| kept.contains(id)));
+        preview.stages.retain(|stage| !stage.is_empty());
+        preview.tasks.iter_mut().for_each(|task| task.after.retain(|id| kept.contains(id)));
+        preview.create = vec![node.clone()];
+        preview.delete = vec![node.clone()];
+        Ok(preview)
     }
 
     /// The shape that an operation leads to, and the word of `cobgen plan` for it.
     fn aim(&self, record: &ClusterRecord, operation: &Operation) -> Result<(Shape, &'static str), HubError> {
-        let with = |change: &dyn Fn(&mut Wanted)| {
-            let mut shape = record.shape.clone();
-            change(&mut shape.wanted);
-            shape
+        let folder = self.cluster_folder(&record.tenant, &record.name);
+        let present = present_services(&folder).map_err(|e| HubError::Internal(e.to_string()))?;
+        let newest = self.catalogue.head()?;
+        let after = record.shape.after(operation, record.former.as_ref(), &newest, || present).map_err(refused)?;
+        let word = match operation {
+            Operation::Resize { nodes } if *nodes < record.shape.wanted.nodes => "shrink",
+            Operation::Resize { .. } => "expand",
+            Operation::Services { add, .. } if add.is_empty() => "remove-services",
+            Operation::Services { remove, .. } if remove.is_empty() => "add-services",
+            Operation::Services { .. } | Operation::Configure { .. } | Operation::Sync {} | Operation::Rollback {} => {
+                "configure"
+            }
+            Operation::Replace { .. } => "create",
+            Operation::Create {}
+            | Operation::Start { .. }
+            | Operation::Stop { .. }
+            | Operation::Restart { .. }
+            | Operation::Delete {} => operation.name(),
         };
-        Ok(match operation {
-            Operation::Create {} | Operation::Delete {} => (record.shape.clone(), operation.name()),
-            Operation::Resize { nodes } => {
-                let word = if *nodes < record.shape.wanted.nodes { "shrink" } else { "expand" };
-                (with(&|wanted| wanted.nodes = *nodes), word)
-            }
-            Operation::Configure { config } => (with(&|wanted| wanted.config.clone_from(config)), "configure"),
-            Operation::Sync {} => (Shape { catalogue: self.catalogue.head()?, ..record.shape.clone() }, "configure"),
-            Operation::Rollback {} => {
-                let former = record.former.clone();
-                let shape = former.ok_or_else(|| HubError::Conflict("the cluster has no former state".to_owned()))?;
-                (shape, "configure")
-            }
-            Operation::Start { .. } | Operation::Stop { .. } | Operation::Restart { .. } => {
-                (record.shape.clone(), operation.name())
-            }
-            Operation::Services { .. } | Operation::Replace { .. } => {
-                let what = format!("there is no preview of the operation `{}`", operation.name());
-                return Err(HubError::Bad(what));
-            }
-        })
+        Ok((after.unwrap_or_else(|| record.shape.clone()), word))
     }
 
     async fn preview(

@@ -33,6 +33,7 @@ pub use order::{Keys, Order, Shape};
 pub use record::{Failure, Progress};
 pub use steps::Step;
 
+pub(crate) use former::services as present_services;
 pub(crate) use model::FILE as CLUSTER_FILE;
 
 use callback::Event;
@@ -179,8 +180,8 @@ async fn tell(performer: &Performer<'_>, event: Event, reason: Option<&str>) {
 
 /// Records the shape that the operation leads to.
 fn aim(order: &Order, record: &mut Record) -> std::io::Result<()> {
-    let layout = former::read(&order.folder)?.unwrap_or_default();
-    let entry = match order.after(|| layout.nodes.into_iter().flat_map(|node| node.services).collect()) {
+    let present = former::services(&order.folder)?;
+    let entry = match order.after(|| present) {
         Ok(after) => Entry::Aimed { after },
         Err(failure) => Entry::Failed { failure },
     };

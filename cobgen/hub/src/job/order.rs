@@ -82,17 +82,31 @@ impl Order {
 
     /// The shape after the operation; `None` after a deletion. `present` are the services of the cluster.
     pub(super) fn after(&self, present: impl FnOnce() -> BTreeSet<String>) -> Result<Option<Shape>, Failure> {
+        self.shape.after(&self.operation, self.former.as_ref(), &self.newest, present)
+    }
+}
+
+impl Shape {
+    /// The shape after an operation; `None` after a deletion. `former` is the shape before the last change, `newest` the
+    /// newest version of the catalogue, and `present` are the services of the cluster.
+    pub(crate) fn after(
+        &self,
+        operation: &Operation,
+        former: Option<&Self>,
+        newest: &str,
+        present: impl FnOnce() -> BTreeSet<String>,
+    ) -> Result<Option<Self>, Failure> {
         let with = |change: &dyn Fn(&mut Wanted)| {
-            let mut shape = self.shape.clone();
+            let mut shape = self.clone();
             change(&mut shape.wanted);
             Ok(Some(shape))
         };
-        match &self.operation {
+        match operation {
             Operation::Delete {} => Ok(None),
             Operation::Resize { nodes } => with(&|wanted| wanted.nodes = *nodes),
             Operation::Configure { config } => with(&|wanted| wanted.config.clone_from(config)),
-            Operation::Sync {} => Ok(Some(Shape { catalogue: self.newest.clone(), ..self.shape.clone() })),
-            Operation::Rollback {} => match &self.former {
+            Operation::Sync {} => Ok(Some(Self { catalogue: newest.to_owned(), ..self.clone() })),
+            Operation::Rollback {} => match former {
                 Some(former) => Ok(Some(former.clone())),
                 None => Err(Failure::new("the cluster has no former state to go back to")),
             },
@@ -110,7 +124,7 @@ impl Order {
             | Operation::Replace { .. }
             | Operation::Start { .. }
             | Operation::Stop { .. }
-            | Operation::Restart { .. } => Ok(Some(self.shape.clone())),
+            | Operation::Restart { .. } => Ok(Some(self.clone())),
         }
     }
 }

@@ -15,6 +15,7 @@ use cob_processes::end_all_in;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::{Action, Answer, Deleted, Join, ListedMachine, MachineList, Refusal, Request, VERSION, WantedMachine};
 use crate::durable;
@@ -129,7 +130,7 @@ impl Yard {
         let kept = match all.iter().find(|kept| kept.token == wanted.token) {
             Some(kept) => kept.clone(),
             None => {
-                let address = free_address(&all).ok_or("no loopback address is free")?;
+                let address = free_address(&self.folder, &all).ok_or("no loopback address is free")?;
                 let WantedMachine { token, host, tenant, cluster, .. } = wanted.clone();
                 let kept = Kept { token, host, tenant, cluster, address };
                 durable::make_folder(&home.join("state")).map_err(failed)?;
@@ -199,11 +200,20 @@ fn answer(kept: &Kept) -> Answer {
     Answer { id: kept.token.clone(), address: Some(format!("tcp://{}:{PORT}", kept.address)) }
 }
 
-/// The first loopback address that no machine has and no program uses.
-fn free_address(all: &[Kept]) -> Option<Ipv4Addr> {
-    let candidates = (16..=254u8).flat_map(|a| (1..=254u8).flat_map(move |b| (1..=254u8).map(move |c| (a, b, c))));
-    candidates
-        .map(|(a, b, c)| Ipv4Addr::new(127, a, b, c))
+/// A loopback address that no machine has and no program uses. Each folder begins with a network of its own, so that
+/// two hubs on a machine, which do not know of each other, rarely choose the same address at the same time.
+fn free_address(folder: &Path, all: &[Kept]) -> Option<Ipv4Addr> {
+    // 127.16.1.0/24 to 127.254.254.0/24, without hosts 0 and 255.
+    const NETWORKS: u32 = 239 * 254;
+    let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+    let first = digest.iter().take(4).fold(0, |number: u32, byte| number << 8 | u32::from(*byte)) % NETWORKS;
+    let networks = (0..NETWORKS).map(|step| (first + step) % NETWORKS);
+    networks
+        .flat_map(|network| {
+            (1..=254).map(move |host| {
+                Ipv4Addr::from((127 << 24) + ((network / 254 + 16) << 16) + ((network % 254 + 1) << 8) + host)
+            })
+        })
         .find(|address| !all.iter().any(|kept| kept.address == *address) && TcpListener::bind((*address, PORT)).is_ok())
 }
 
@@ -275,8 +285,18 @@ mod tests {
             cluster: "c".to_owned(),
             address,
         };
-        let first = free_address(&[]).expect("free");
-        let second = free_address(&[kept(first)]).expect("free");
+        let folder = Path::new("/var/lib/cobhub/providers/process");
+        let first = free_address(folder, &[]).expect("free");
+        let second = free_address(folder, &[kept(first)]).expect("free");
+        let of_other_hub = free_address(Path::new("/tmp/hub/providers/process"), &[]).expect("free");
         assert_ne!(first, second);
+        assert_ne!(first, of_other_hub);
+        for address in [first, second, of_other_hub] {
+            let [net, a, b, c] = address.octets();
+            assert!(
+                net == 127 && (16..=254).contains(&a) && (1..=254).contains(&b) && (1..=254).contains(&c),
+                "{address}"
+            );
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
 use cob_hub_api::{
     AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, Lease, LogPart, Machine,
-    Name, Operation, Preview, Started, Token, TokenRequest, Whoami,
+    Name, Operation, Preview, Started, Token, TokenInfo, TokenRequest, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
@@ -41,7 +41,8 @@ pub(super) fn routes() -> Router<Arc<Hub>> {
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/machines", get(machines))
         .route("/v1/directory", get(directory).post(change_directory))
-        .route("/v1/tokens", post(token))
+        .route("/v1/tokens", get(tokens).post(token))
+        .route("/v1/tokens/{id}", delete(revoke_token))
         .route("/v1/audit", get(audit))
         .fallback(unknown)
 }
@@ -269,6 +270,19 @@ async fn token(State(hub): Shared, Extension(caller): Who, Json(request): Json<T
         ends_ms: request.lives_s.map(|lives| now.saturating_add(lives.saturating_mul(1000))),
     };
     Ok(Json(Token { token: hub.make_token(&caller, credential).await? }))
+}
+
+async fn tokens(State(hub): Shared, Extension(caller): Who) -> Json<Vec<TokenInfo>> {
+    Json(hub.tokens(&caller).await)
+}
+
+async fn revoke_token(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refused> {
+    hub.revoke_token(&caller, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Which lines of the audit.
