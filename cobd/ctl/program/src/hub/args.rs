@@ -435,6 +435,35 @@ pub(crate) enum HubCommand {
         #[arg(long)]
         administrator: bool,
     },
+    /// Appoint a user as an administrator of the tenant, or dismiss it
+    SetAdministrator {
+        /// The user
+        #[arg(value_parser = rights_name)]
+        user: RightsName,
+        /// true or false
+        #[arg(action = clap::ArgAction::Set)]
+        administrator: bool,
+    },
+    /// Set the quota of a user, in place of the tenant's quota for each user
+    SetUserQuota {
+        /// The user
+        #[arg(value_parser = rights_name)]
+        user: RightsName,
+        #[command(flatten)]
+        quota: QuotaArgs,
+    },
+    /// Add a super administrator of the hub
+    AddSuperAdministrator {
+        /// The name
+        #[arg(value_parser = rights_name)]
+        name: RightsName,
+    },
+    /// Remove a super administrator; the last one stays
+    RemoveSuperAdministrator {
+        /// The name
+        #[arg(value_parser = rights_name)]
+        name: RightsName,
+    },
     /// Remove a user of the tenant, with its tokens
     RemoveUser {
         /// The user
@@ -485,6 +514,13 @@ pub(crate) enum HubCommand {
         /// Write it to a new file with mode 0600
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
+    },
+    /// List tokens, without their secrets
+    Tokens,
+    /// Take a token back; it is not valid any more at once
+    RevokeToken {
+        /// The token, as `tokens` lists it
+        id: String,
     },
     /// Show requests that changed something, or were refused
     #[command(after_help = help::AUDIT)]

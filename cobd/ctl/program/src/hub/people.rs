@@ -53,6 +53,28 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: HubComm
             );
             changed(context, screen, &Change::AddUser { tenant, user, administrator }, &text).await
         }
+        HubCommand::SetAdministrator { user, administrator } => {
+            let tenant = tenant(context).await?;
+            let rank = if administrator { "an administrator" } else { "a user" };
+            let text = format!("{user} is {rank} of the tenant {tenant}");
+            changed(context, screen, &Change::SetAdministrator { tenant, user, administrator }, &text).await
+        }
+        HubCommand::SetUserQuota { user, quota } => {
+            let tenant = tenant(context).await?;
+            let quota = Some(limits(quota)).filter(|quota| *quota != Quota::default());
+            let told =
+                quota.as_ref().map_or_else(|| "the quota that the tenant has for each user".to_owned(), quota_text);
+            let text = format!("the user {user}: {told}");
+            changed(context, screen, &Change::SetUserQuota { tenant, user, quota }, &text).await
+        }
+        HubCommand::AddSuperAdministrator { name } => {
+            let text = format!("the super administrator {name} was added");
+            changed(context, screen, &Change::AddSuperAdministrator { name }, &text).await
+        }
+        HubCommand::RemoveSuperAdministrator { name } => {
+            let text = format!("the super administrator {name} was removed");
+            changed(context, screen, &Change::RemoveSuperAdministrator { name }, &text).await
+        }
         HubCommand::RemoveUser { user } => {
             let tenant = tenant(context).await?;
             let text = format!("the user {user} was removed from the tenant {tenant}");
@@ -87,6 +109,11 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: HubComm
             };
             let lives_s = lives.map(|lives| lives.as_secs());
             token(context, screen, TokenRequest { user, label, scope: None, lives_s }, output.as_deref()).await
+        }
+        HubCommand::Tokens => tokens(context, screen).await,
+        HubCommand::RevokeToken { id } => {
+            client.revoke_token(&id).await.map_err(failure)?;
+            context.answer(screen, &json!({ "token": id }), &format!("the token {id} is not valid any more"))
         }
         HubCommand::Audit { after, user, cluster } => audit(context, screen, AuditQuery { after, user, cluster }).await,
         HubCommand::Machines { orphans } => {
@@ -163,6 +190,33 @@ async fn token(context: &Context, screen: &mut Screen, request: TokenRequest, ou
     context.answer(screen, &json!({ "file": path }), &text)
 }
 
+async fn tokens(context: &Context, screen: &mut Screen) -> CommandResult {
+    let tokens = context.client.tokens().await.map_err(failure)?;
+    if context.json {
+        screen.json(&tokens)?;
+        return Ok(Exit::Yes);
+    }
+    if tokens.is_empty() {
+        screen.say("no tokens");
+        return Ok(Exit::Yes);
+    }
+    let mut table = screen.table(&["TOKEN", "USER", "MADE", "ENDS", "LABEL"]);
+    for token in &tokens {
+        let UserId { tenant, name } = &token.user;
+        table.add_row([
+            clean(&token.id),
+            tenant.as_ref().map_or_else(|| name.to_string(), |tenant| format!("{tenant}/{name}")),
+            show::moment(token.made_ms),
+            token.ends_ms.map_or_else(|| show::or_none(None), show::moment),
+            clean(&token.label),
+        ]);
+    }
+    for line in screen.lines(&table) {
+        screen.line(&line)?;
+    }
+    Ok(Exit::Yes)
+}
+
 async fn users(context: &Context, screen: &mut Screen) -> CommandResult {
     let directory = context.client.directory().await.map_err(failure)?;
     if context.json {
@@ -192,7 +246,8 @@ fn tenant_lines(tenant: &Tenant, lines: &mut Vec<String>) {
     for (name, user) in &tenant.users {
         let rank = if user.administrator { "administrator" } else { "user" };
         let groups = if user.groups.is_empty() { String::new() } else { format!(", in {}", list(&user.groups, NAMES)) };
-        lines.push(format!("  {rank} {name}{groups}"));
+        let quota = user.quota.map(|quota| format!(" ({})", quota_text(&quota))).unwrap_or_default();
+        lines.push(format!("  {rank} {name}{groups}{quota}"));
     }
     lines.extend(tenant.groups.keys().map(|name| format!("  group {name}")));
     let mut grants: Vec<(GrantId, Grantee, &Grant)> = tenant.grants().collect();

@@ -78,6 +78,9 @@ fn orders_of_clusters_are_read() {
         "hub grant read --on hardware-type --all --group all",
         "hub token --user ann --output ann.token --lives 30d",
         "hub machines --orphans",
+        "hub set-administrator ben true",
+        "hub set-user-quota ben --machines 3",
+        "hub revoke-token 0123456789abcdef",
     ] {
         assert!(read(good).is_ok(), "{good}: {:?}", read(good).err());
     }
