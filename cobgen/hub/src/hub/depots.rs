@@ -3,9 +3,10 @@
 //! Hosts ask them for new generations and enrol at them. A server that ends is started again. The servers of an earlier
 //! hub are ended first: two servers of a port can't work, and its options may have changed.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,8 +31,10 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(super) struct Depots {
     cobgen: PathBuf,
     keys: Option<KeySettings>,
-    /// The folders of clusters whose depots are to be served.
-    served: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// The folders of clusters whose depots are to be served, each with the number of its present keeper.
+    served: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
+    /// The number of the next keeper.
+    next: Arc<AtomicU64>,
 }
 
 /// The answer of `cobgen key`.
@@ -64,44 +67,55 @@ pub(super) fn operator_key(config: &Config) -> Result<String, HubError> {
 
 impl Depots {
     pub(super) fn new(config: &Config) -> Self {
-        Self { cobgen: config.programs.join("cobgen"), keys: config.keys.clone(), served: Arc::default() }
+        Self {
+            cobgen: config.programs.join("cobgen"),
+            keys: config.keys.clone(),
+            served: Arc::default(),
+            next: Arc::default(),
+        }
     }
 
-    fn served(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    fn served(&self) -> MutexGuard<'_, BTreeMap<PathBuf, u64>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves the depot of a cluster from now on.
     pub(super) fn serve(&self, cluster: &Path, port: u16) {
-        if self.keys.is_none() || !self.served().insert(cluster.to_owned()) {
+        if self.keys.is_none() || self.served().contains_key(cluster) {
             return;
         }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.served().insert(cluster.to_owned(), number);
         let (this, cluster) = (self.clone(), cluster.to_owned());
         let spawned =
-            std::thread::Builder::new().name(format!("depot {port}")).spawn(move || this.keep(&cluster, port));
+            std::thread::Builder::new().name(format!("depot {port}")).spawn(move || this.keep(&cluster, port, number));
         if let Err(error) = spawned {
             warn!(port, %error, "no thread for the server of a depot");
         }
     }
 
-    /// Ends the server of a cluster. Waits until it has ended.
-    pub(super) fn end(&self, cluster: &Path) {
-        if self.served().remove(cluster) {
-            end_leftovers(&marker(cluster), GRACE);
-        }
+    /// Stops to serve the depot of a cluster: its keeper ends the server. A new cluster of the same name may be served at
+    /// once.
+    pub(super) fn release(&self, cluster: &Path) {
+        self.served().remove(cluster);
+    }
+
+    /// Whether the keeper is still the one that is meant to serve the cluster.
+    fn is_present(&self, cluster: &Path, number: u64) -> bool {
+        self.served().get(cluster) == Some(&number)
     }
 
     /// Keeps a server until it is to end.
-    fn keep(&self, cluster: &Path, port: u16) {
+    fn keep(&self, cluster: &Path, port: u16, number: u64) {
         end_leftovers(&marker(cluster), GRACE);
-        while self.served().contains(cluster) {
+        while self.is_present(cluster, number) {
             match self.start(cluster, port) {
                 Ok(mut child) => {
                     info!(cluster = %cluster.display(), port, "the depot is served");
-                    while self.served().contains(cluster) && matches!(child.try_wait(), Ok(None)) {
+                    while self.is_present(cluster, number) && matches!(child.try_wait(), Ok(None)) {
                         std::thread::sleep(LOOK);
                     }
-                    if self.served().contains(cluster) {
+                    if self.is_present(cluster, number) {
                         warn!(cluster = %cluster.display(), port, "the server of a depot has ended: it is started again");
                     } else {
                         let _ = child.kill();

@@ -213,9 +213,8 @@ impl Hub {
             let moved = std::fs::rename(&folder, aside.path().join("cluster"));
             moved.map(|()| aside)
         });
-        let depots = self.depots.clone();
+        self.depots.release(&folder);
         let clear = move || {
-            depots.end(&folder);
             // The folder of a creation that was canceled in the queue was never made.
             if let Ok(Err(error)) = moved.map(tempfile::TempDir::close) {
                 warn!(folder = %folder.display(), %error, "the folder of a deleted cluster stays");
