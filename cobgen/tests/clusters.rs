@@ -83,7 +83,9 @@ fn looms_example_has_looms_layout() {
     assert_eq!(status, 0);
     let node = |n: u32, services: &[&str]| json!({"name": format!("c-{n}"), "services": services, "hardwaretype": "hw1", "imagetype": "img1"});
     let nodes = [node(1, &["s1", "s3"]), node(2, &["s2"]), node(3, &["s2"]), node(4, &["s2"]), node(5, &["s2"])];
-    assert_eq!(layout, json!({"clusters": [{"name": "c", "solvable": true, "nodes": nodes}]}));
+    // What a provider has to know to make these nodes.
+    let provider = json!({"name": "aws", "settings": {}, "hardwaretypes": {"hw1": {}}, "imagetypes": {"img1": {}}});
+    assert_eq!(layout, json!({"clusters": [{"name": "c", "solvable": true, "nodes": nodes, "provider": provider}]}));
 }
 
 #[test]
