@@ -1,28 +1,8 @@
 # Sourced by run.sh: examples/etcd on three hosts. It is started on all at the same time, changed on one after
 # the other while a client writes, and removed.
-#
-# The programs: COB_BED_ETCD names a folder with etcd and etcdctl; else those of this machine; else they are
-# taken out of Debian's packages, which are kept below the target folder.
 
-etcd_programs() { # prints a folder with both
-    local program kept=$here/../../target/bed-etcd
-    for program in "${COB_BED_ETCD:-}" "$kept/usr/bin" "$(dirname "$(command -v etcd || echo /nowhere/x)")"; do
-        if [ -x "$program/etcd" ] && [ -x "$program/etcdctl" ]; then
-            echo "$program"
-            return
-        fi
-    done
-    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
-    mkdir -p "$kept"
-    (cd "$kept" && timeout 60 apt-get -qq download etcd-server etcd-client >/dev/null 2>&1) || return 1
-    for program in "$kept"/*.deb; do
-        dpkg-deb -x "$program" "$kept"
-    done
-    echo "$kept/usr/bin"
-}
-
-if ! programs=$(etcd_programs); then
-    echo "skipped: etcd, which is neither here nor to be had (no network?); COB_BED_ETCD names a folder with it"
+if ! programs=$("$here/../etcd-programs.sh"); then
+    echo "skipped: etcd, which is neither here nor to be had (no network?); COB_ETCD names a folder with it"
     return 0
 fi
 
@@ -33,6 +13,8 @@ step "etcd as a package, in a folder of each host"
 scratch=$(mktemp -d)
 "$here/../../examples/etcd/package.sh" "$programs" "$scratch" 2>/dev/null
 for host in h1 h2 h3; do
+    # A machine where etcd is installed shows the hosts its unit and its data.
+    on $host sh -c 'rm -rf /usr/lib/systemd/system/etcd.service /var/lib/etcd && systemctl daemon-reload'
     tar -C "$scratch" -c . | on $host sh -c 'mkdir -p /srv/etcd && tar -C /srv/etcd --no-same-owner -x'
 done
 rm -rf "$scratch"
