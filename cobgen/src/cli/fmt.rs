@@ -1,8 +1,10 @@
 //! `cobgen fmt`: the form of model files.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+use cob_depot::input;
 
 use super::{Answer, CommandResult, Stop, Terminal};
 use crate::format::{Unformatted, format};
@@ -30,16 +32,13 @@ pub struct FmtArgs {
     check: bool,
 }
 
-/// The longest text from the standard input, in bytes.
-const LONGEST: u64 = 32 << 20;
-
 pub(super) fn run(args: &FmtArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     if args.models == [Path::new("-")] {
         return from_input(args, terminal);
     }
     let mut answer = Answer::Done;
     for path in files(&args.models)? {
-        let text = fs::read_to_string(&path).map_err(|e| lost("read", &path, &e))?;
+        let text = input::read_text(&path, model::MAX_FILE).map_err(|e| lost("read", &path, &e))?;
         match format(&path, &text) {
             Ok(formatted) if formatted == text => {}
             Ok(_) if args.check => {
@@ -62,11 +61,8 @@ pub(super) fn run(args: &FmtArgs, terminal: &mut Terminal<'_>) -> CommandResult 
 }
 
 fn from_input(args: &FmtArgs, terminal: &mut Terminal<'_>) -> CommandResult {
-    let mut text = String::new();
-    std::io::stdin()
-        .take(LONGEST)
-        .read_to_string(&mut text)
-        .map_err(|e| lost("read", Path::new("the standard input"), &e))?;
+    let given = input::read_given(Path::new("-"), model::MAX_FILE);
+    let text = given.map_err(|e| lost("read", Path::new("the standard input"), &e))?;
     let path = Path::new("standard input");
     match format(path, &text) {
         Ok(formatted) if args.check => Ok(if formatted == text { Answer::Done } else { Answer::No }),

@@ -14,7 +14,7 @@ use crate::draft::Place;
 use crate::model::node::Mark;
 
 /// The largest file of a model, in bytes.
-const MAX_FILE: u64 = 32 << 20;
+pub(crate) const MAX_FILE: u64 = 32 << 20;
 /// The largest model, in bytes.
 const MAX_MODEL: u64 = 64 << 20;
 /// The most files of a model.
