@@ -8,29 +8,19 @@ use std::time::Instant;
 
 use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::Screen;
-use cobctl::signals::Ends;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::hub_stage::{As, HubStage};
-use super::{done, scene};
+use super::{Signals, done, scene};
 
 /// The machines of the cluster at first, and later.
 const NODES: (&str, &str) = ("5", "6");
 
 /// Runs the demo.
 pub(crate) async fn run(screen: &mut Screen) -> CommandResult {
-    // From here on no signal ends this program by itself: the processes that it has started would continue without it.
-    let mut ends = Ends::open().map_err(Failure::environment)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::environment)?;
+    let mut signals = Signals::open().map_err(Failure::environment)?;
     let began = Instant::now();
     let mut stage = HubStage::set()?;
-    let played = tokio::select! {
-        // The commands of the demo also receive the interrupt, and would treat it as their own end.
-        biased;
-        _ = interrupt.recv() => Err(Failure::ended_by(SignalKind::interrupt())),
-        signal = ends.next() => Err(signal),
-        played = tell(screen, &mut stage) => Ok(played),
-    };
+    let played = signals.or(tell(screen, &mut stage)).await;
     match played {
         Ok(Ok(())) => {
             stage.clear()?;

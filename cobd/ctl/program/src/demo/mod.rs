@@ -10,12 +10,13 @@ mod hub_stage;
 pub(crate) mod stage;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cob_types::status::{Phase, Wait};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::webshop::{self, Version};
 use cobctl::args::DemoArgs;
@@ -29,18 +30,10 @@ const PATIENCE: &str = "60s";
 
 /// Runs the demo.
 pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> CommandResult {
-    // From here on no signal ends this program by itself: the processes that it has started would continue without it.
-    let mut ends = Ends::open().map_err(Failure::environment)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::environment)?;
+    let mut signals = Signals::open().map_err(Failure::environment)?;
     let mut stage = Stage::set(args.keep.clone())?;
     let began = Instant::now();
-    let played = tokio::select! {
-        // The commands of the demo also receive the interrupt, and would treat it as their own end.
-        biased;
-        _ = interrupt.recv() => Err(Failure::ended_by(SignalKind::interrupt())),
-        signal = ends.next() => Err(signal),
-        played = play(screen, &mut stage, args.keep.is_some()) => Ok(played),
-    };
+    let played = signals.or(play(screen, &mut stage, args.keep.is_some())).await;
     match played {
         Ok(Ok(())) if args.keep.is_some() => {
             stage.leave_standing();
@@ -62,6 +55,30 @@ pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> CommandResult {
             stage.stop_daemons();
             stage.clear()?;
             Err(signal)
+        }
+    }
+}
+
+/// The signals that end a demo. Once this value exists, no signal ends this program by itself: the processes of the demo
+/// would continue without it.
+struct Signals {
+    ends: Ends,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn open() -> io::Result<Self> {
+        Ok(Self { ends: Ends::open()?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The result of the work; or the failure of a signal that comes first.
+    async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::select! {
+            // The commands of the demo also receive the interrupt, and would treat it as their own end.
+            biased;
+            _ = self.interrupt.recv() => Err(Failure::ended_by(SignalKind::interrupt())),
+            signal = self.ends.next() => Err(signal),
+            done = work => Ok(done),
         }
     }
 }
