@@ -306,13 +306,9 @@ impl Hub {
     ///
     /// The user may not do this, or the lease is too long.
     pub async fn extend_lease(&self, caller: &Caller, name: &Name, lease_s: u64) -> Result<Cluster, HubError> {
-        let tenant = tenant_of(caller)?;
         let mut state = self.state.lock().await;
-        let id = (tenant.clone(), name.clone());
-        let record = state.clusters.get(&id).cloned();
-        let entity = entity_of(&tenant, name, record.as_ref())?;
-        self.decide(&state.directory, caller, Action::Write, &entity, record.is_some())?;
-        let Some(mut record) = record else { return Err(HubError::no_cluster(name)) };
+        let mut record = self.record_in(&state, caller, name, Action::Write)?;
+        let id = (record.tenant.clone(), name.clone());
         record.lease_ends_ms = self.lease(now_ms(), Some(lease_s))?;
         record.lapse = None;
         self.note(caller, Some(name), None, "allowed")?;
