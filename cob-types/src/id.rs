@@ -296,7 +296,7 @@ impl JsonSchema for BlobHash {
 
 impl fmt::Display for BlobHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        f.write_str(&::hex::encode(self.0))
     }
 }
 
@@ -304,21 +304,15 @@ impl BlobHash {
     /// A short form, enough to compare by eye.
     #[must_use]
     pub fn short(&self) -> String {
-        self.0.iter().take(6).map(|b| format!("{b:02x}")).collect()
+        self.to_string()[..12].to_owned()
     }
 
     /// Parses the output of [`Display`](fmt::Display); `None`: not a hash.
     #[must_use]
     pub fn of_hex(text: &str) -> Option<Self> {
-        if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
-            return None;
-        }
-        let byte = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok();
         let mut bytes = [0; 32];
-        for (at, to) in bytes.iter_mut().enumerate() {
-            *to = byte(at)?;
-        }
-        Some(Self(bytes))
+        let has_capitals = text.bytes().any(|b| b.is_ascii_uppercase());
+        (!has_capitals && ::hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(Self(bytes))
     }
 }
 

@@ -120,7 +120,7 @@ pub fn replace_text(text: &str, value: &mut impl FnMut(SecretId) -> Option<Strin
 
 impl fmt::Display for SecretId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -128,17 +128,9 @@ impl FromStr for SecretId {
     type Err = SecretIdError;
 
     fn from_str(text: &str) -> Result<Self, SecretIdError> {
-        let digit = |b: u8| match b {
-            b'0'..=b'9' => Ok(b - b'0'),
-            b'a'..=b'f' => Ok(b - b'a' + 10),
-            _ => Err(SecretIdError),
-        };
-        if text.len() != LETTERS {
+        let mut bytes = [0; LETTERS / 2];
+        if text.bytes().any(|b| b.is_ascii_uppercase()) || hex::decode_to_slice(text, &mut bytes).is_err() {
             return Err(SecretIdError);
-        }
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
         }
         Ok(Self(bytes))
     }

@@ -1,7 +1,6 @@
 //! The attributes of a file or folder: owner, group, mode, extended attributes.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -47,23 +46,14 @@ pub struct Bytes(pub Vec<u8>);
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(self.0.len() * 2);
-        for byte in &self.0 {
-            let _ = write!(text, "{byte:02x}");
-        }
-        serializer.serialize_str(&text)
+        serializer.serialize_str(&hex::encode(&self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let pairs = text.as_bytes().chunks(2).map(|pair| {
-            let pair = std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?;
-            u8::from_str_radix(pair, 16).ok()
-        });
-        let bytes: Option<Vec<u8>> = pairs.collect();
-        bytes.map(Self).ok_or_else(|| serde::de::Error::custom("no hex digits"))
+        hex::decode(text).map(Self).map_err(serde::de::Error::custom)
     }
 }
 

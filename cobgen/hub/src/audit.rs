@@ -157,7 +157,7 @@ fn read(path: &Path, mut each: impl FnMut(AuditLine, &[u8]) -> Result<(), AuditE
 }
 
 fn hash(text: &[u8]) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(text))
 }
 
 #[cfg(test)]

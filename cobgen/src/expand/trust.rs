@@ -281,13 +281,5 @@ fn list(keys: &[PublicKey]) -> String {
 }
 
 fn from_hex(text: &str) -> Option<BlobHash> {
-    let bytes = text.as_bytes();
-    let mut hash = [0; 32];
-    if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(BlobHash(hash))
+    BlobHash::of_hex(&text.to_ascii_lowercase())
 }

@@ -31,7 +31,7 @@ impl Door {
     pub(crate) fn new(port: u16) -> Result<Self, getrandom::Error> {
         let mut bytes = [0_u8; 24];
         getrandom::fill(&mut bytes)?;
-        let secret = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        let secret = hex::encode(bytes);
         Ok(Self { secret, hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")] })
     }
 

@@ -19,25 +19,20 @@ impl Spec {
 
 impl From<&str> for Spec {
     fn from(text: &str) -> Self {
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
         let mut print = [0; 16];
-        let mut pairs = text.as_bytes().chunks_exact(2);
-        let read = print.iter_mut().zip(&mut pairs).try_for_each(|(byte, pair)| {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-            Some(())
-        });
-        if read.is_some() && text.len() == 32 { Self::Print(print) } else { Self::Other(text.into()) }
+        let has_capitals = text.bytes().any(|b| b.is_ascii_uppercase());
+        if !has_capitals && hex::decode_to_slice(text, &mut print).is_ok() {
+            Self::Print(print)
+        } else {
+            Self::Other(text.into())
+        }
     }
 }
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Print(print) => print.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Print(print) => f.write_str(&hex::encode(print)),
             Self::Other(text) => f.write_str(text),
         }
     }

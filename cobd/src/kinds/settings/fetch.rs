@@ -273,5 +273,5 @@ pub(super) fn sum(stream: &mut impl io::Read) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(hash.finalize()))
 }

@@ -148,7 +148,7 @@ impl Object {
             Some(len) => return Err(format!("it is {} bytes long and says {len}", self.got)),
             None => return Err("its header does not end".to_owned()),
         }
-        let hash: String = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(self.hash.finalize());
         if hash == name {
             Ok(())
         } else {

@@ -16,7 +16,7 @@ const ID: usize = 16;
 
 /// The hash of a token, in hexadecimal.
 pub(super) fn hash(token: &str) -> String {
-    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(token))
 }
 
 impl Hub {
@@ -47,7 +47,7 @@ impl Hub {
         let lapsed: Vec<String> = lapsed.into_iter().map(|(hash, _)| hash.clone()).collect();
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
-        let token = format!("cob_{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let token = format!("cob_{}", hex::encode(bytes));
         let hash = hash(&token);
         self.note(caller, None, None, format!("a token for {}", user_text(&credential.user)))?;
         let mut changes = Changes::default();

@@ -424,7 +424,7 @@ fn request(layout: &Layout, node: &Node) -> Result<MachineRecord, Failure> {
 fn token() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| Failure::new(format!("no random numbers: {e}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(bytes))
 }
 
 async fn wait(pause: Duration, stop: &Stop) -> Result<(), RunError> {

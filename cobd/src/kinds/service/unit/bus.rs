@@ -275,7 +275,7 @@ impl UnitState {
         state.can_reload = take(&mut all, "CanReload").unwrap_or(false);
         state.active_since_us = take(&mut all, "ActiveEnterTimestamp").unwrap_or(0);
         let invocation: Vec<u8> = take(&mut all, "InvocationID").unwrap_or_default();
-        state.invocation = invocation.iter().map(|byte| format!("{byte:02x}")).collect();
+        state.invocation = hex::encode(invocation);
         state
     }
 

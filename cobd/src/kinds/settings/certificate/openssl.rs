@@ -167,7 +167,7 @@ fn serial() -> Result<String, String> {
     let mut bytes = random::<16>()?;
     // The number is positive, and never shorter.
     bytes[0] = (bytes[0] & 0x3f) | 0x40;
-    Ok(bytes.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")))
+    Ok(format!("0x{}", hex::encode(bytes)))
 }
 
 /// Runs the program to its end. A program that was killed has no answer: a key must not count as unreadable then.

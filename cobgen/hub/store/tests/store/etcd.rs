@@ -36,8 +36,8 @@ impl Cluster {
     async fn start(count: usize) -> Option<Self> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             // Not by a macro: the output of passing tests is hidden.
-            let said =
-                std::io::stderr().write_all(b"NOT TESTED: the program etcd is missing (tests/etcd-programs.sh gets it)\n");
+            let said = std::io::stderr()
+                .write_all(b"NOT TESTED: the program etcd is missing (tests/etcd-programs.sh gets it)\n");
             said.expect("said");
             return None;
         }
