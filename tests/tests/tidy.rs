@@ -97,18 +97,27 @@ fn assert_none(faults: &[String]) {
 
 /// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
 /// the generator; the daemon and the generator don't know each other, and the commands of `cobctl` know neither.
-const ARROWS: [(&str, &str, &[&str]); 24] = [
+const ARROWS: [(&str, &str, &[&str]); 25] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-journal", "cob-types/journal/", &[]),
     ("cob-kinds", "cob-types/kinds/", &["cob-types"]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
     ("cob-files", "cobd/files/", &["cob-types", "cob-depot"]),
+    ("cob-api-server", "cobd/api-server/", &[]),
     ("cob-processes", "cobd/processes/", &[]),
     ("cob-depot", "cobgen/depot/", &["cob-types"]),
     (
         "cobhub",
         "cobgen/hub/",
-        &["cob-hub-api", "cob-hub-store", "cob-jobs", "cob-journal", "cob-permissions", "cob-processes"],
+        &[
+            "cob-api-server",
+            "cob-hub-api",
+            "cob-hub-store",
+            "cob-jobs",
+            "cob-journal",
+            "cob-permissions",
+            "cob-processes",
+        ],
     ),
     ("cob-hub-api", "cobgen/hub/api/", &["cob-permissions"]),
     ("cob-hub-client", "cobgen/hub/client/", &["cob-hub-api", "cob-permissions"]),
@@ -144,7 +153,16 @@ const ARROWS: [(&str, &str, &[&str]); 24] = [
     (
         "cobd",
         "cobd/",
-        &["cob-types", "cob-journal", "cob-kinds", "cob-engine", "cob-depot", "cob-files", "cob-processes"],
+        &[
+            "cob-types",
+            "cob-journal",
+            "cob-kinds",
+            "cob-engine",
+            "cob-depot",
+            "cob-files",
+            "cob-api-server",
+            "cob-processes",
+        ],
     ),
     ("cob-cedar", "tests/cedar/", &["cob-permissions"]),
     ("cob-explorer", "tests/explorer/", &["cob-types", "cob-engine"]),

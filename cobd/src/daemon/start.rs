@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cob_api_server::SocketError;
 use cob_engine::record::{Body, Record};
 use cob_engine::{Durable, Effects, Engine, RestartInput, Time};
 use cob_types::message::Incarnation;
@@ -40,7 +41,7 @@ use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
 use crate::source::Source;
-use crate::web::{Access, Api, Front, ServeError, UnixServer};
+use crate::web::{Access, Api, Front, UnixServer};
 
 /// The file with the boot of the machine in which the last daemon ran.
 const BOOT_ID: &str = "boot-id";
@@ -102,8 +103,8 @@ pub enum StartError {
     #[error(transparent)]
     Links(#[from] LinkError),
     /// The API.
-    #[error(transparent)]
-    Api(#[from] ServeError),
+    #[error("{0}; to choose another socket, set `http` in cobd.toml")]
+    Api(#[from] SocketError),
     /// Another error of the system.
     #[error("{doing}: {source}")]
     System {

@@ -45,5 +45,5 @@ pub use api::{Api, Ask, Caller, Command};
 pub use openapi::text as openapi;
 pub(crate) use pace::WatchedStatus;
 pub use refusal::{Refusal, RefusalKind};
-pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
+pub use serve::{Front, UnixServer, serve_connection};
 pub use table::router;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Access, Api, Ask, Command, Refusal, RefusalKind, ServeError, UnixServer, serve_connection};
+use super::{Access, Api, Ask, Command, Refusal, RefusalKind, UnixServer, serve_connection};
 
 /// The time limit for immediate answers.
 const SOON: Duration = Duration::from_secs(120);
@@ -516,29 +516,6 @@ async fn a_stopping_daemon_answers_that_it_is_stopping() {
     let (code, body) = over_tcp(&api, |_| "GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()).await;
     assert!(code == 503 && body.contains("stopping"), "{code} {body}");
     assert_eq!(served.get("/v1/status").await.0, 200);
-}
-
-#[tokio::test]
-async fn the_socket_is_private_and_only_a_stale_socket_is_replaced() {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("cobd.sock");
-    let first = UnixServer::bind(&path).await.expect("bound");
-    assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-    assert!(matches!(UnixServer::bind(&path).await, Err(ServeError::InUse { .. })));
-    drop(first);
-    assert!(!path.exists(), "the name went with the server");
-
-    drop(std::os::unix::net::UnixListener::bind(&path).expect("a stale socket"));
-    assert!(path.exists());
-    let second = UnixServer::bind(&path).await.expect("a stale socket is replaced");
-    drop(second);
-
-    std::fs::write(&path, "precious").expect("written");
-    assert!(matches!(UnixServer::bind(&path).await, Err(ServeError::NoSocket { .. })));
-    assert_eq!(std::fs::read_to_string(&path).expect("still there"), "precious");
-    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("read").collect();
-    assert_eq!(left.len(), 1, "no private folder is left: {left:?}");
 }
 
 #[tokio::test]

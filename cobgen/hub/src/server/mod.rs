@@ -12,7 +12,6 @@ mod routes;
 mod serve;
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +19,8 @@ use anyhow::{Context as _, bail};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use cob_api_server::OwnerSocket;
+use tokio::net::TcpListener;
 use tracing::info;
 
 use crate::hub::Hub;
@@ -40,7 +40,7 @@ pub async fn serve(
     listen: Option<SocketAddr>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let unix = bind(socket).await?;
+    let unix = OwnerSocket::bind(socket).await?;
     let router = |door: Door| {
         let hub = hub.clone();
         let routes = routes::routes().layer(from_fn_with_state((hub.clone(), door), admit));
@@ -66,28 +66,8 @@ pub async fn serve(
         () = hub.broken() => true,
     };
     serving.shutdown().await;
-    // Another hub may have replaced the socket only if this one was not there any more.
-    let _ = std::fs::remove_file(socket);
     if broken {
         bail!("the hub stops: see its log");
     }
     Ok(())
-}
-
-/// Binds the Unix socket, with access for its owner only.
-async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
-    if path.exists() {
-        if UnixStream::connect(path).await.is_ok() {
-            bail!("another hub answers at {}", path.display());
-        }
-        std::fs::remove_file(path).with_context(|| format!("can't remove the old socket {}", path.display()))?;
-    }
-    // Bound in a private folder and renamed: at no moment can other users connect.
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let private = tempfile::Builder::new().prefix(".s").tempdir_in(folder)?;
-    let inner = private.path().join("s");
-    let listener = UnixListener::bind(&inner).with_context(|| format!("can't make the socket {}", path.display()))?;
-    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(&inner, path)?;
-    Ok(listener)
 }

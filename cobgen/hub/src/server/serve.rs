@@ -1,7 +1,6 @@
 //! Connections: their number and their duration.
 //!
-//! A connection carries a single request, as at the API of the daemon: so the number of connections and their duration
-//! bound the resources of a client. Callers that have not shown a valid token yet give way to new callers; callers of a
+//! Callers that have not shown a valid token yet give way to new callers; callers of a
 //! tenant have at most a part of all places.
 
 use std::collections::BTreeMap;
@@ -10,24 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use cob_api_server::{ACCEPT_REST, OwnerSocket, serve_request};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tower::ServiceExt as _;
 
-/// The longest time until the head of a request has arrived.
-const HEAD: Duration = Duration::from_secs(10);
 /// The longest duration of a connection: longer than a preview of a large cluster takes.
 const CONNECTION: Duration = Duration::from_secs(600);
-/// The longest accepted head of a request.
-const MAX_HEAD: usize = 16 << 10;
-/// The pause after a connection could not be accepted (mostly: no file descriptor is left).
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// The places of a listener.
 const PLACES: usize = 256;
 /// The most places of the callers of a tenant.
@@ -42,11 +30,11 @@ pub(super) trait Listener: Send + 'static {
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-impl Listener for UnixListener {
+impl Listener for OwnerSocket {
     type Stream = tokio::net::UnixStream;
 
     async fn next(&self) -> io::Result<Self::Stream> {
-        Ok(self.accept().await?.0)
+        self.accept().await
     }
 }
 
@@ -83,18 +71,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let admission = Admission { id: place.id, places: place.places.clone() };
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(Body::new);
+    let serving = serve_request(stream, routes, move |request| {
         request.extensions_mut().insert(admission.clone());
-        routes.clone().oneshot(request)
     });
-    let serving = http1::Builder::new()
-        .keep_alive(false)
-        .half_close(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         served = serving => if let Err(error) = served {
             tracing::debug!(%error, "a connection to the API broke off");
