@@ -107,6 +107,16 @@ pub enum FilesError {
     /// The version does not exist, or does not have the file.
     #[error("{0}")]
     NotThere(String),
+    /// The path's command did not accept the new text.
+    #[error("the new text of {path} is refused by `{command}`: {what}; no file was changed")]
+    Refused {
+        /// The file.
+        path: TreePath,
+        /// The command of `validate`.
+        command: String,
+        /// The output of the command, or why it can't run.
+        what: String,
+    },
     /// The action was cancelled.
     #[error("cancelled")]
     Cancelled,

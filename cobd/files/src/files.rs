@@ -12,9 +12,9 @@ use crate::decisions;
 use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
-use crate::plan::{Past, Plan, Planner, SetAside, Tell};
+use crate::plan::{Past, Plan, Planner, SetAside, Step, Tell};
 use crate::sides::Live;
-use crate::store::{Begun, Current, Frozen, Listing, Part, Reason, Record, RecordedEntry, RecordedNode, Store};
+use crate::store::{Begun, Blob, Current, Frozen, Listing, Part, Reason, Record, RecordedEntry, RecordedNode, Store};
 use crate::wanted::Wanted;
 
 /// Seals earlier contents of files that hold secrets, for this host alone.
@@ -272,6 +272,7 @@ impl Files {
         let disk = Disk::to_change()?;
         let (mut plan, _alone) = self.plan_to_change(&disk, job, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
+        self.validate(job, &plan)?;
         let first = plan.before_is_new || aims || !plan.found.is_empty();
         let kept = first.then(|| self.keep_first(job, &mut plan)).transpose()?;
         let unchanged = current.as_ref().is_some_and(|c| c.is_of(&job.wanted.spec));
@@ -368,6 +369,16 @@ impl Files {
             return Err(FilesError::Conflict(plan.conflicts.clone()));
         }
         Ok(!plan.begun.aim.is_empty() && !plan.steps.is_empty())
+    }
+
+    /// Refuses a plan with a text that the command of its path does not accept.
+    fn validate(&self, job: &Job<'_>, plan: &Plan) -> Result<(), FilesError> {
+        plan.steps.iter().try_for_each(|(path, step)| match step {
+            Step::File { content, .. } => job.wanted.validate(path, content, job.cancelled),
+            Step::Stored { id, .. } => job.wanted.validate(path, &self.store.blob(&Blob::Known(*id))?, job.cancelled),
+            Step::Link(_) | Step::MakeFolder { .. } | Step::Attributes(_) | Step::Remove => Ok(()),
+            Step::RemoveFolder | Step::RemoveStranger | Step::RemoveStaged => Ok(()),
+        })
     }
 
     /// Records durably the earlier contents that a rollback of this action needs. Until the action ends, the tree does

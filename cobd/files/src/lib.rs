@@ -35,4 +35,4 @@ pub use files::{Applied, Checked, Files, Job, NoVault, State, Vault, missing};
 pub use history::Shown;
 pub use path::{PathError, TreePath};
 pub use store::{Info, Reason};
-pub use wanted::{Content, Item, Manage, OnConflict, OnDrift, Secrets, Wanted};
+pub use wanted::{Content, Item, Manage, OnConflict, OnDrift, Secrets, Validator, Wanted};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::{fmt, fs};
 
 use serde::Deserialize;
@@ -53,6 +54,8 @@ pub struct Item {
     pub xattrs: BTreeMap<String, String>,
     /// Whether users' changes are kept.
     pub manage: Option<Manage>,
+    /// A command that must accept a new text before the file is written; `%` is the file with the text.
+    pub validate: Option<String>,
     /// For a folder: entries that the content does not name are removed.
     pub whole: bool,
     /// The content holds a secret: it is never kept or shown.
@@ -109,6 +112,7 @@ pub struct Wanted {
     pub(crate) spec: String,
     /// The secrets that this host knows.
     known: Known,
+    validator: Validation,
 }
 
 /// Finds the values of secrets that a host knows in any text: an administrator copies a file, an editor leaves a
@@ -119,6 +123,24 @@ pub trait Secrets: Send + Sync {
 
     /// The length of the longest value.
     fn longest(&self) -> usize;
+}
+
+/// Asks the programs of the host about new texts.
+pub trait Validator: Send + Sync {
+    /// Runs the command about a text for this path. The command ends when `cancelled` is set.
+    ///
+    /// # Errors
+    /// The command refuses the text, or can't run: the reason, in words.
+    fn validate(&self, command: &str, path: &TreePath, text: &[u8], cancelled: &AtomicBool) -> Result<(), String>;
+}
+
+#[derive(Clone, Default)]
+struct Validation(Option<Arc<dyn Validator>>);
+
+impl fmt::Debug for Validation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Validation")
+    }
 }
 
 #[derive(Clone, Default)]
@@ -139,6 +161,7 @@ pub(crate) struct Entry {
     pub(crate) group: Option<Who>,
     pub(crate) xattrs: BTreeMap<String, Bytes>,
     pub(crate) manage: Manage,
+    pub(crate) validate: Option<String>,
     pub(crate) secret: bool,
 }
 
@@ -195,6 +218,7 @@ impl Wanted {
             folder,
             spec,
             known: Known::default(),
+            validator: Validation::default(),
         };
         wanted.add_folders()?;
         if wanted.entries.len() > MAX_ENTRIES {
@@ -207,6 +231,24 @@ impl Wanted {
     #[must_use]
     pub fn with_secrets(self, secrets: Arc<dyn Secrets>) -> Self {
         Self { known: Known(Some(secrets)), ..self }
+    }
+
+    /// Sets the validator of new texts.
+    #[must_use]
+    pub fn with_validator(self, validator: Arc<dyn Validator>) -> Self {
+        Self { validator: Validation(Some(validator)), ..self }
+    }
+
+    /// Refuses a new text that the path's command does not accept.
+    pub(crate) fn validate(&self, path: &TreePath, text: &[u8], cancelled: &AtomicBool) -> Result<(), FilesError> {
+        let Some(command) = self.entries.get(path).and_then(|entry| entry.validate.as_ref()) else { return Ok(()) };
+        let missing = || Err("there is no validator".to_owned());
+        let asked = |validator: &Arc<dyn Validator>| validator.validate(command, path, text, cancelled);
+        self.validator.0.as_ref().map_or_else(missing, asked).map_err(|what| FilesError::Refused {
+            path: path.clone(),
+            command: command.clone(),
+            what,
+        })
     }
 
     /// Whether a text holds the value of a secret.
@@ -277,8 +319,15 @@ impl Wanted {
             }
             entries.insert(path.clone(), entry.clone());
         }
-        let (folder, spec, known) = (self.folder.clone(), self.spec.clone(), self.known.clone());
-        Some(Self { entries, on_drift: self.on_drift, on_conflict: self.on_conflict, folder, spec, known })
+        Some(Self {
+            entries,
+            on_drift: self.on_drift,
+            on_conflict: self.on_conflict,
+            folder: self.folder.clone(),
+            spec: self.spec.clone(),
+            known: self.known.clone(),
+            validator: self.validator.clone(),
+        })
     }
 
     /// The model's decision of conflicts.
@@ -336,6 +385,10 @@ impl Entry {
         if item.whole && !matches!(node, Node::Folder { .. }) {
             return wrong("only a folder is `whole`");
         }
+        let (is_file, validate) = (matches!(node, Node::File(_)), item.validate);
+        if validate.as_ref().is_some_and(|command| !is_file || !command.contains('%')) {
+            return wrong("`validate` is a command for a text; `%` in it is the file with the text");
+        }
         let mode = match item.mode.as_deref().map(|m| u32::from_str_radix(m.trim_start_matches("0o"), 8)) {
             None => None,
             Some(Ok(mode)) if mode <= 0o7777 => Some(mode),
@@ -355,7 +408,7 @@ impl Entry {
             );
         }
         let xattrs = item.xattrs.into_iter().map(|(name, text)| (name, Bytes(text.into_bytes()))).collect();
-        Ok(Self { node, mode, owner: item.owner, group: item.group, xattrs, manage, secret: item.secret })
+        Ok(Self { node, mode, owner: item.owner, group: item.group, xattrs, manage, validate, secret: item.secret })
     }
 
     fn implied() -> Self {
@@ -367,6 +420,7 @@ impl Entry {
             group: None,
             xattrs: BTreeMap::new(),
             manage: Manage::Copy,
+            validate: None,
             secret: false,
         }
     }

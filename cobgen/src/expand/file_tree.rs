@@ -63,6 +63,9 @@ struct FileEntry {
     xattrs: Option<Named<Label>>,
     /// As for the whole tree.
     manage: Option<Marked<ManageEntry>>,
+    /// A command that must accept a new text before the file is written; `%` in it is a file with the text:
+    /// `visudo -cf %`.
+    validate: Option<Marked<String>>,
     /// Of a folder: entries that the model does not name are removed.
     whole: Option<Marked<bool>>,
 }
@@ -226,6 +229,21 @@ fn check_decides(
     }
 }
 
+fn check_validate(path: &str, command: &Marked<String>, has_no_text: bool, report: &mut Report<'_>) {
+    let (what, help) = if has_no_text {
+        (format!("{path} has no text that a command could validate"), "remove `validate`")
+    } else if !command.value.contains('%') {
+        let what = format!("the command {:?} does not name the file with the new text", command.value);
+        (what, "write `%` for this file, as in `visudo -cf %`")
+    } else if command.value.contains("%s") {
+        let what = format!("the command {:?} has `%s`, which would be the file's name with an s", command.value);
+        (what, "write `%` alone")
+    } else {
+        return;
+    };
+    report.push(command.mark, Diagnostic::error("bad-content", what).help(help));
+}
+
 /// Entries with an already reported fault: a part that is missing now was written.
 fn spoiled(content: &Node) -> Vec<Mark> {
     let Value::Map(top) = &content.value else { return Vec::new() };
@@ -275,6 +293,10 @@ impl Made<'_> {
             report.push(mode.mark, fault.help(file_mode::help_for_text(&mode.value)));
         }
         let mut out = self.common(path, mark, entry, report);
+        if let Some(validate) = &entry.validate {
+            check_validate(path, validate, folder || entry.link.is_some(), report);
+            out.insert("validate".to_owned(), json!(validate.value));
+        }
         match (&entry.content, &entry.from, &entry.link) {
             (Some(text), ..) => {
                 out.insert("content".to_owned(), json!(text.value));
@@ -391,6 +413,7 @@ impl Made<'_> {
         let mut folder = out.clone();
         folder.remove("xattrs");
         let inner = folder.clone();
+        folder.remove("validate");
         folder.insert("folder".to_owned(), json!(true));
         if entry.whole.as_ref().is_some_and(|w| w.value) {
             folder.insert("whole".to_owned(), json!(true));
@@ -400,6 +423,9 @@ impl Made<'_> {
         for (relative, sort) in below {
             let path = format!("{path}/{relative}");
             let mut out = inner.clone();
+            if !matches!(sort, Below::File) {
+                out.remove("validate");
+            }
             match sort {
                 Below::Folder => {
                     out.insert("folder".to_owned(), json!(true));

@@ -18,6 +18,7 @@ use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
 use tracing::{info, warn};
 
 use super::query;
+use super::validate::Programs;
 use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
@@ -322,6 +323,8 @@ impl Need {
             }
         }
         let wanted = Wanted::new(content, &self.folder, &self.spec())?;
+        let folder = self.state_dir.join("validate").join(file_name(&self.cob));
+        let wanted = wanted.with_validator(Arc::new(Programs { folder, known: self.known.clone() }));
         Ok(if self.known.are_there() { wanted.with_secrets(self.known.clone()) } else { wanted })
     }
 

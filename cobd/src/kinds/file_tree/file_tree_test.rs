@@ -51,6 +51,35 @@ async fn a_tree_goes_through_its_states() {
     assert!(!bench.path("host").exists());
 }
 
+/// The command of `validate` sees a file of the same name with the whole new text, in a private folder.
+#[tokio::test]
+async fn a_text_that_its_command_refuses_is_never_written() {
+    let mut bench = Bench::new();
+    let (path, seen) = (bench.path("host/x.conf"), bench.path("seen"));
+    let (path, seen) = (path.to_str().expect("text"), seen.to_str().expect("text"));
+    let validated = |text: &str| {
+        let private = "ls -ld \"$(dirname %)\" | grep -q '^drwx------'";
+        let command = format!("cp % {seen} && {private} && ! grep -n wrong %");
+        let files = serde_json::json!({path: {"content": text, "validate": command}});
+        serde_json::json!({"files": files}).to_string()
+    };
+    let (good, bad) = (validated("right\n"), validated("right\nwrong\n"));
+    let (good, bad) = (bench.context(&file_tree(), &good), bench.context(&file_tree(), &bad));
+    let why = reason(bench.transition(&bad, "absent", "present").await);
+    assert!(why.contains("x.conf is refused by `cp ") && why.contains("2:wrong"), "{why}");
+    assert!(why.ends_with("no file was changed"), "{why}");
+    assert!(!Path::new(path).exists());
+    assert_eq!(bench.state(&bad).await, "absent");
+    assert_eq!(fs::read_to_string(seen).expect("the command has run"), "right\nwrong\n");
+
+    assert_eq!(bench.transition(&good, "absent", "present").await, Outcome::done());
+    let why = reason(bench.transition(&bad, "outdated", "present").await);
+    assert!(why.contains("2:wrong"), "{why}");
+    assert_eq!(fs::read_to_string(path).expect("still there"), "right\n");
+    let left: Vec<_> = fs::read_dir(bench.path("state/validate")).into_iter().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[tokio::test]
 async fn a_folder_in_the_place_of_a_file_is_named() {
     let mut bench = Bench::new();

@@ -15,6 +15,7 @@ mod backend;
 #[cfg(test)]
 mod file_tree_test;
 mod query;
+mod validate;
 mod vault;
 mod watch;
 mod who;
