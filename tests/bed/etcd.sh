@@ -14,7 +14,7 @@ scratch=$(mktemp -d)
 "$here/../../examples/etcd/package.sh" "$programs" "$scratch" 2>/dev/null
 for host in h1 h2 h3; do
     # A machine where etcd is installed shows the hosts its unit and its data.
-    on $host sh -c 'rm -rf /usr/lib/systemd/system/etcd.service /var/lib/etcd && systemctl daemon-reload'
+    on $host sh -c 'rm -rf /usr/lib/systemd/system/etcd.service /etc/init.d/etcd /var/lib/etcd && systemctl daemon-reload'
     tar -C "$scratch" -c . | on $host sh -c 'mkdir -p /srv/etcd && tar -C /srv/etcd --no-same-owner -x'
 done
 rm -rf "$scratch"
