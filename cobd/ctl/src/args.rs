@@ -23,7 +23,7 @@ mod words;
 pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
 pub use looks::{
     CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, GraphArgs, GraphFormat, HistoryArgs, LogsArgs,
-    OutputArgs, PageArgs, PlanArgs, ReportArgs, StatusArgs, WatchArgs,
+    NotifyArgs, OutputArgs, PageArgs, PlanArgs, ReportArgs, StatusArgs, WatchArgs,
 };
 pub use operations::{DrainArgs, Selection, StopArgs};
 pub use run::RunArgs;
@@ -205,6 +205,9 @@ pub enum Command {
     /// Show hosts and change objects as they change
     #[command(after_help = "On a terminal, redraws in place until Ctrl-C; on a pipe, prints a line per change.")]
     Watch(WatchArgs),
+    /// Send notices of failures, switches and drift to people
+    #[command(after_help = help::NOTIFY)]
+    Notify(NotifyArgs),
     /// Show the cluster in a browser, live, and give orders there
     #[command(after_help = help::PAGE)]
     Page(PageArgs),

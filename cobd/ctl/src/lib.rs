@@ -27,6 +27,7 @@ pub mod install;
 pub mod live;
 pub mod merge;
 pub mod needs;
+pub mod notify;
 mod page;
 pub mod past;
 pub mod screen;

@@ -27,6 +27,7 @@ mod kinds;
 mod left_behind;
 mod liars;
 mod moved;
+mod notices;
 mod observed;
 mod orders;
 mod page;

@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "run", "pause", "resume", "retry"]),
     ("Decide conflicts and exceptions", &["resolve", "cancel", "discard", "limit", "budget", "fence", "mark-departed"]),
-    ("Keep the installation", &["bootstrap", "upgrade", "trust", "facts", "durations"]),
+    ("Keep the installation", &["notify", "bootstrap", "upgrade", "trust", "facts", "durations"]),
     ("Develop", &["demo", "test-kind", "completions", "man"]),
 ];
 
@@ -113,6 +113,20 @@ Examples:
   cobctl status n1            one host
   cobctl status n1/db n2/app  two change objects; exit 0 if they are in their desired states
   cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'";
+
+pub(super) const NOTIFY: &str = "\
+Examples:
+  cobctl notify notify.toml --test    a test message to each receiver
+  cobctl notify notify.toml           until it is stopped: as a service
+
+A receiver in the file:
+  [[receiver]]
+  name = \"ops\"
+  webhook = \"https://chat.example.org/x\"   # or command, or mail
+  on = [\"failed\", \"stuck\", \"host-away\"]   # everything otherwise
+
+Notices: switched, rolled-back, stopped, failed, conflict, drift, stuck,
+host-away. The guide `get-notified` has the whole file and a unit.";
 
 pub(super) const GRAPH: &str = "\
 Examples:

@@ -58,6 +58,17 @@ pub struct WatchArgs {
     pub plan: Option<PathBuf>,
 }
 
+/// Arguments of `notify`.
+#[derive(Debug, ClapArgs)]
+pub struct NotifyArgs {
+    /// The receivers, and what each hears of
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Send a test message to all receivers, and end
+    #[arg(long)]
+    pub test: bool,
+}
+
 /// Arguments of `graph`.
 #[derive(Debug, ClapArgs)]
 pub struct GraphArgs {

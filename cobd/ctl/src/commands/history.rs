@@ -1,6 +1,6 @@
 //! `cobctl history`: the merged history, to its end or continuously.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cob_types::api::StatusOf;
@@ -238,6 +238,19 @@ impl Following {
         };
         to_the_end(context, screen, &ALL, &mut self.readings, take).await?;
         Ok(())
+    }
+
+    /// The number of the last read entry of each host.
+    pub(super) fn positions(&self) -> BTreeMap<HostName, u64> {
+        let read = self.readings.iter().filter(|reading| reading.told > 0);
+        read.map(|reading| (reading.target.stand_in(), reading.next)).collect()
+    }
+
+    /// Continues behind these entries.
+    pub(super) fn continue_at(&mut self, positions: &BTreeMap<HostName, u64>) {
+        for reading in &mut self.readings {
+            reading.next = positions.get(&reading.target.stand_in()).map_or(reading.next, |last| last + 1);
+        }
     }
 
     /// Starts again at the first entry.

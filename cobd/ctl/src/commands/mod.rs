@@ -41,6 +41,7 @@ mod leaving;
 mod logs;
 mod machines;
 mod near;
+mod notify;
 mod objects;
 mod orders;
 mod outcomes;
@@ -182,6 +183,7 @@ async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> CommandR
         Command::Status(args) => status::run(&context(global, screen)?, screen, &args).await,
         Command::Check(args) => check::run(&context(global, screen)?, screen, &args).await,
         Command::Page(args) => page::run(global, screen, &args).await,
+        Command::Notify(args) => notify::run(global, screen, &args).await,
         Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
