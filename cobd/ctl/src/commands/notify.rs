@@ -12,7 +12,7 @@ use crate::clocks::now_ns;
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::live::Live;
 use crate::notify::{
-    Delays, Kept, Message, Notice, NoticeKind, NoticeState, NotifyConfig, Outbox, Receiver, of_entry, send,
+    Delays, Message, Notice, NoticeKind, NoticeState, NotifyConfig, NotifyState, Outbox, Receiver, of_entry, send,
 };
 use crate::screen::Screen;
 use crate::signals::Ends;
@@ -37,7 +37,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &NotifyArgs)
         return test(screen, &config).await;
     }
     let mut ends = Ends::open()?;
-    let kept = Kept::read(&config.state).map_err(|error| {
+    let kept = NotifyState::read(&config.state).map_err(|error| {
         Failure::environment(format!("{} can't be read: {error}", config.state.display()))
             .hint("remove the file to begin anew; open conditions are then told again")
     })?;
@@ -87,7 +87,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &NotifyArgs)
 /// The state of the command.
 struct Watch {
     config: NotifyConfig,
-    kept: Kept,
+    kept: NotifyState,
     /// Older entries of histories are no news.
     since_ns: u64,
     /// The bytes of the last written state would be others.
@@ -95,7 +95,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(config: NotifyConfig, kept: Option<Kept>) -> Self {
+    fn new(config: NotifyConfig, kept: Option<NotifyState>) -> Self {
         // Without a former run, only what happens from now on is news.
         let since_ns = if kept.is_some() { 0 } else { now_ns() };
         let mut kept = kept.unwrap_or_default();

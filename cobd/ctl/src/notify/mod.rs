@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `observe` and `outbox` are pure: time is an argument. A condition is told once when it begins and once when it ends.
-//! [`Kept`] survives a restart, so that nothing is told twice and no unsent message is lost.
+//! [`NotifyState`] survives a restart, so that nothing is told twice and no unsent message is lost.
 
 mod config;
 mod observe;
@@ -30,7 +30,7 @@ const MAX_FILE: u64 = 64 << 20;
 
 /// What a restart needs.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Kept {
+pub struct NotifyState {
     /// The open conditions.
     pub observer: Observer,
     /// The unsent messages, by receiver.
@@ -39,7 +39,7 @@ pub struct Kept {
     pub positions: BTreeMap<HostName, u64>,
 }
 
-impl Kept {
+impl NotifyState {
     /// Reads the file of a former run; `None` if there is none.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use serde_with::skip_serializing_none;
 use crate::explain::{CauseKind, Seen, explain};
 use crate::gather::refusal;
 use crate::verdict::{Expected, Verdict, is_converged, is_left_there, judge};
-use crate::words::{clean_to, count, reasons};
+use crate::words::{clean_to, count, state};
 
 /// The longest text of a notice, in characters.
 const LONGEST: usize = 2000;
@@ -170,7 +170,7 @@ impl Observer {
     /// The notices of a picture. All hosts must have been asked.
     pub fn look(&mut self, cluster: &ClusterStatus, now_ns: u64, delays: Delays) -> Vec<Notice> {
         let mut notices = Vec::new();
-        let mut present = conditions(cluster, delays);
+        let mut present = conditions(cluster, now_ns, delays);
         let mut open: BTreeMap<Key, Open> = self.open.drain(..).map(|open| (open.key.clone(), open)).collect();
         let silent = |host: &HostName| cluster.hosts.iter().any(|h| h.name == *host && !h.reachable);
         open.retain(|key, open| {
@@ -178,7 +178,7 @@ impl Observer {
             let is_unknown = key.kind != NoticeKind::HostAway && open.begin.host.as_ref().is_some_and(silent);
             let stays = is_unknown || present.contains_key(key);
             if !stays && open.is_told && key.kind.has_end() {
-                let text = format!("no longer: {}", open.begin.text);
+                let text = format!("resolved: {}", open.begin.text);
                 let state = NoticeState::Ended;
                 notices.push(Notice { state, at_ns: now_ns, text, next: String::new(), ..open.begin.clone() });
             }
@@ -262,7 +262,7 @@ fn notice(key: &Key, state: NoticeState, now_ns: u64, condition: &Condition) -> 
     }
 }
 
-fn conditions(cluster: &ClusterStatus, delays: Delays) -> BTreeMap<Key, Condition> {
+fn conditions(cluster: &ClusterStatus, now_ns: u64, delays: Delays) -> BTreeMap<Key, Condition> {
     let mut found = BTreeMap::new();
     for host in &cluster.hosts {
         if host.reachable {
@@ -271,7 +271,7 @@ fn conditions(cluster: &ClusterStatus, delays: Delays) -> BTreeMap<Key, Conditio
         } else if refusal(host).is_none() {
             let why = host.error.as_deref().unwrap_or_default();
             let text = format!("{} gives no answer: {why}", host.name);
-            let condition = of_host(host, host.now_ns, text, format!("cobctl status {}", host.name));
+            let condition = of_host(host, now_ns, text, format!("cobctl status {}", host.name));
             found.insert(Key { kind: NoticeKind::HostAway, subject: host.name.to_string() }, condition);
         }
     }
@@ -304,13 +304,24 @@ fn of_cob(host: &HostStatus, cob: &CobStatus, found: &mut BTreeMap<Key, Conditio
         let text = format!("{} {}", cob.id, cob_types::status::IN_CONFLICT);
         (NoticeKind::Conflict, text, format!("cobctl diff {}", cob.id))
     } else if cob.failed {
-        let text = format!("{} has failed: {}", cob.id, reasons(cob, host.now_ns));
+        let text = format!("{} has failed{}", cob.id, attempts(cob));
         (NoticeKind::Failed, text, format!("cobctl output {0}; cobctl retry {0}", cob.id))
     } else {
         return;
     };
     let condition = Condition { cob: Some(cob.id.clone()), ..of_host(host, cob.since_ns, text, next) };
     found.insert(Key { kind, subject: cob.id.to_string() }, condition);
+}
+
+/// The last attempt of a failed change object, in words.
+fn attempts(cob: &CobStatus) -> String {
+    let Some(action) = &cob.action else { return String::new() };
+    let (from, to) = (state(action.from.as_ref()), state(action.to.as_ref()));
+    let parts = [action.error.as_str(), action.last_line.as_str()].map(|part| match part {
+        "" => String::new(),
+        part => format!(": {part}"),
+    });
+    format!(" ({from} → {to}, attempt {} of {}){}", action.attempt, action.of, parts.concat())
 }
 
 /// The first causes of change objects that are on their way for long. Failures, conflicts and hosts without an answer
