@@ -129,7 +129,7 @@ impl NotifyConfig {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let wrong = |faults: Vec<String>| ConfigError { path: path.to_owned(), faults };
         let text = input::read_text(path, MAX_FILE).map_err(|e| wrong(vec![format!("it can't be read: {e}")]))?;
-        let file: File = toml::from_str(&text).map_err(|e| wrong(vec![e.to_string()]))?;
+        let file: File = toml::from_str(&text).map_err(|e| wrong(vec![fault(&text, &e)]))?;
         let base = path.parent().unwrap_or(Path::new("."));
         let mut faults = Vec::new();
         if file.receiver.is_empty() {
@@ -163,6 +163,14 @@ impl NotifyConfig {
             receivers,
         })
     }
+}
+
+/// A fault of the notation, with its line and column.
+fn fault(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("line {line}, column {column}: {}", error.message())
 }
 
 impl Entry {
