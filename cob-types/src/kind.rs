@@ -171,12 +171,18 @@ impl Kind {
         off.filter(|state| **state != self.preferred)
     }
 
+    /// Whether it is a service, in any form.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        self.family() == "service"
+    }
+
     /// Whether it has a running process that an operator means when stopping a service or a cluster. A static change
     /// object (a file, a package, a user) is stopped only together with a change object that it needs.
     #[must_use]
     pub fn runs(&self) -> bool {
         let commands = matches!(self.backend.as_str(), "command" | "noop") && self.family() != "script";
-        (self.family() == "service" || commands) && self.stopped().is_some()
+        (self.is_service() || commands) && self.stopped().is_some()
     }
 
     fn is_of_actions(&self) -> bool {

@@ -356,6 +356,26 @@ impl Item {
         matches!(self, Item::Going(_) | Item::Withdrawn(_) | Item::Through(_))
     }
 
+    /// All [names](Self::name).
+    pub const NAMES: [&'static str; 16] = [
+        "request",
+        "release",
+        "released",
+        "grant",
+        "recall",
+        "query",
+        "lapsed",
+        "probe",
+        "hello",
+        "hello-ack",
+        "refused",
+        "ask-final",
+        "final",
+        "going",
+        "withdrawn",
+        "through",
+    ];
+
     /// A stable name, for logs and counters.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -35,6 +35,7 @@ mod justification;
 mod limits;
 mod mail;
 mod names;
+pub mod no_exit_state;
 mod object;
 mod objects;
 mod output;

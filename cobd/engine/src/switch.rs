@@ -21,6 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_types::generation::RollbackTarget;
 use cob_types::message::UnderWay;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName};
@@ -28,8 +29,10 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::guard::Guard;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
+/// How long a host must be converged to count as settled: restarts on other hosts in the switch may still need it.
+pub const SETTLED_AFTER: Span = Span::secs(3);
 /// The most rolled-back generations that are remembered: the newest.
 const WITHDRAWN_MAX: usize = 64;
 /// The most irreversible transitions of a switch that are remembered.
@@ -546,6 +549,22 @@ impl Switching {
         let left = self.current.as_ref()?.left?;
         Some((left, self.withdrawn.get(&left)?))
     }
+}
+
+/// The rollback target: the generation from which the host has come, if the manifest names it, else the newest that the
+/// manifest names. Never a generation that was rolled back or has different content here. The empty generation is the
+/// target only if the host has come from there and no other target is left: others may have had an installation.
+#[must_use]
+pub fn rollback_target(
+    manifest: &Manifest,
+    came_from: Option<GenerationNumber>,
+    is_none: impl Fn(&RollbackTarget) -> bool,
+) -> Option<GenerationNumber> {
+    let ways = manifest.back.iter().filter(|way| way.generation < manifest.generation && !is_none(way));
+    let named: BTreeSet<_> = ways.map(|way| way.generation).collect();
+    let nothing = GenerationNumber(0);
+    let newest = || named.last().copied().filter(|newest| *newest != nothing || came_from == Some(nothing));
+    came_from.filter(|from| *from != nothing && named.contains(from)).or_else(newest)
 }
 
 #[cfg(test)]

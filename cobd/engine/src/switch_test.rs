@@ -372,3 +372,31 @@ fn a_host_removed_from_the_model_parts_with_all_hosts() {
     assert_eq!(parts(&mut switch, "n3", &[&eight], &manifest(9, &["n1", "n5"])), [of("n1", 7), of("n3", 7)]);
     assert_eq!(parts(&mut switch, "n3", &[&eight], &nine), []);
 }
+
+#[test]
+fn a_rollback_prefers_the_origin_and_avoids_withdrawn_generations() {
+    let number = GenerationNumber;
+    let mut manifest = Manifest::empty(number(8), number(7), Security::LoopbackOnly);
+    let way = |generation| RollbackTarget { generation: number(generation), manifest: BlobHash([0; 32]) };
+    manifest.back = vec![way(7), way(6), way(5), way(9)];
+    let back = |from: Option<u64>, withdrawn: &[u64]| {
+        rollback_target(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
+    };
+    assert_eq!(back(Some(7), &[]), Some(7));
+    assert_eq!(back(Some(6), &[]), Some(6));
+    assert_eq!(back(Some(6), &[7]), Some(6));
+    // Without a rollback target to the origin, or with an unknown origin: the newest target.
+    assert_eq!(back(Some(4), &[7]), Some(6));
+    assert_eq!(back(None, &[]), Some(7));
+    assert_eq!(back(Some(6), &[6, 7]), Some(5));
+    assert_eq!(back(Some(6), &[5, 6, 7]), None);
+    // The empty generation is a target only for a host that started there, if no other target is left.
+    manifest.back.push(way(0));
+    let back = |from: Option<u64>, withdrawn: &[u64]| {
+        rollback_target(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
+    };
+    assert_eq!(back(Some(0), &[]), Some(7));
+    assert_eq!(back(Some(0), &[5, 6, 7]), Some(0));
+    assert_eq!(back(Some(4), &[5, 6, 7]), None);
+    assert_eq!(back(None, &[5, 6, 7]), None);
+}

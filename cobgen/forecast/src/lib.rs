@@ -6,12 +6,15 @@
 //! and the hosts that activate together (`groups`). Legs over intermediate generations are planned separately (`legs`).
 //! The result is data ([`plan`]), shown by [`show`]; [`progress`] compares it with a real switch.
 //!
+//! [`faults`] tries every fault of a switch.
+//!
 //! [`diff()`] compares two generations for people and scripts; [`switch_order()`] determines which change objects depart
 //! before which others in a switch.
 
 mod course;
 mod diff;
 pub mod durations;
+pub mod faults;
 mod groups;
 pub mod legs;
 mod naming;

@@ -1,11 +1,14 @@
-//! `cobgen verify`: checks by simulation whether a generation converges, with all kinds of failures on the way.
+//! `cobgen verify`: checks by simulation whether a generation converges, with all kinds of failures on the way, or
+//! every fault of a switch.
+
+mod faults;
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use cob_depot::{Depot, DepotError, GenerationName};
+use cob_forecast::faults::trouble_in_words;
 use cob_types::Generation;
-use cob_types::status::Trouble;
 use cob_types::words::count;
 
 use super::{Answer, CommandResult, Stop, Terminal, refused, tell};
@@ -20,11 +23,14 @@ Examples:
   cobgen verify model.yaml
   cobgen verify model.yaml --runs 1000 --seed 7
   cobgen verify --depot /srv/cob/depot
+  cobgen verify --depot /srv/cob/depot --switch -1..latest --every-fault
+  cobgen verify --depot /srv/cob/depot --switch 1..2 --fault 'kill n2 at step 41' --trace
 
 Each run begins in random states and has lost, doubled and late messages, killed daemons and failing actions. A \
-model that `check` refuses can be verified, too, to see its behaviour.
+model that `check` refuses can be verified, too, to see its behaviour. With --switch, the faults of a switch are \
+tried one by one instead; symmetric cases run once.
 
-Exit status: 0 every run converged; 1 some runs did not; 2 bad input; 3 the depot could not be read.")]
+Exit status: 0 every run converged, with --switch or rolled back; 1 some runs did not; 2 bad input; 3 the depot could not be read.")]
 pub struct VerifyArgs {
     /// A model file or folder
     #[arg(required_unless_present = "depot", conflicts_with = "depot")]
@@ -41,12 +47,17 @@ pub struct VerifyArgs {
     /// The seed of the first run; each further run has the next seed
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Print {"runs", "converged", "gave_up", "failed": [{"seed", "cobs": [{"cob", "attempts"}]}], "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}
+    /// Print {"runs", "converged", "gave_up", "failed": [{"seed", "cobs": [{"cob", "attempts"}]}], "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}; with --switch, the report in docs/how-to/try-faults-before-a-switch.md
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    faults: faults::FaultArgs,
 }
 
 pub(super) fn run(args: &VerifyArgs, terminal: &mut Terminal<'_>) -> CommandResult {
+    if let (Some(switch), Some(depot)) = (args.faults.switch, &args.depot) {
+        return faults::run(&args.faults, switch, depot, args.json, terminal);
+    }
     let generation = match (&args.model, &args.depot) {
         (Some(model), _) => {
             let made = make(model, &After::default());
@@ -107,7 +118,7 @@ fn print(verified: &Verified, args: &VerifyArgs, terminal: &mut Terminal<'_>) ->
     for deadlock in deadlocks {
         writeln!(terminal.out, "  seed {}: does not converge", deadlock.seed)?;
         for named in &deadlock.troubles {
-            writeln!(terminal.out, "    {}: {}", named.cob, words(&named.trouble))?;
+            writeln!(terminal.out, "    {}: {}", named.cob, trouble_in_words(&named.trouble))?;
         }
     }
     for violation in violations {
@@ -119,21 +130,4 @@ fn print(verified: &Verified, args: &VerifyArgs, terminal: &mut Terminal<'_>) ->
         writeln!(terminal.err, "Again: `cobgen verify {flag}{what} --runs 1 --seed {}`.", deadlocks[0].seed)?;
     }
     Ok(())
-}
-
-fn words(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Stuck { circle, more } => {
-            let names: Vec<_> = circle.iter().map(|c| c.as_str()).collect();
-            format!("deadlock: {}{}", names.join(" -> "), if *more { " -> …" } else { "" })
-        }
-        Trouble::Chase { cob, times } => {
-            format!("livelock: requested {cob} {} and withdrew the request", count(*times, "time"))
-        }
-        Trouble::Flap { state, times, because_of } => {
-            let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
-            format!("flapping: left {state} {}, the last time because of {why}", count(*times, "time"))
-        }
-        Trouble::Other => "unknown problem".to_owned(),
-    }
 }

@@ -2,5 +2,6 @@
 
 mod diff_test;
 mod explored_test;
+mod faults_test;
 mod plans_test;
 mod switch_order_test;

@@ -7,6 +7,7 @@
 
 mod config;
 mod daemon;
+mod fault;
 pub mod forecast;
 mod queue;
 mod random;
@@ -19,9 +20,10 @@ mod world;
 
 pub use config::{Config, Initial, Outcome, TALK};
 pub use daemon::{Restart, batches, known_askers};
+pub use fault::{FaultKind, NoFault, SwitchFault, Victim};
 pub use random::Random;
-pub use reality::{Begin, Reality, Running, Thing};
+pub use reality::{Begin, Crowded, Reality, Running, Thing};
 pub use scene::Scene;
 pub use switching::{Bundles, Command, Orders};
 pub use trace::describe;
-pub use world::World;
+pub use world::{Happened, RunEnd, SupervisedSwitch, World};

@@ -5,12 +5,14 @@ use std::collections::BinaryHeap;
 
 use crate::time::Time;
 
+#[derive(Clone)]
 pub(super) struct Queue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     /// The number of insertions.
     order: u64,
 }
 
+#[derive(Clone)]
 struct Entry<T> {
     at: Time,
     order: u64,
@@ -29,6 +31,18 @@ impl<T> Queue<T> {
 
     pub(super) fn pop(&mut self) -> Option<(Time, T)> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+    }
+
+    /// The number of insertions so far.
+    pub(super) fn order(&self) -> u64 {
+        self.order
+    }
+
+    /// Changes the events that were inserted since then.
+    pub(super) fn change_since(&mut self, order: u64, mut change: impl FnMut(&mut T)) {
+        let mut all = std::mem::take(&mut self.heap).into_vec();
+        all.iter_mut().filter(|entry| entry.0.order > order).for_each(|entry| change(&mut entry.0.what));
+        self.heap = all.into();
     }
 
     pub(super) fn peek(&self) -> Option<(Time, &T)> {

@@ -26,6 +26,22 @@ pub struct Reality {
     pub things: Vec<Thing>,
     /// Looked up, never iterated.
     ix: Arc<HashMap<CobId, usize>>,
+    /// Members of budgets that went out of service beside too many others.
+    pub crowded: Vec<Crowded>,
+}
+
+/// A member of a budget goes out of service while others are out of service already, some of these without a token,
+/// because their hosts have lost power: together more than the budget permits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crowded {
+    /// The budget.
+    pub budget: CobId,
+    /// Its limit.
+    pub at_most: u32,
+    /// The member that goes out of service.
+    pub cob: CobId,
+    /// All members that are out of service then.
+    pub away: Vec<CobId>,
 }
 
 /// A change object as it really is.
@@ -53,6 +69,17 @@ pub struct Thing {
     /// Holders of a grant of that state while it was as good as there. The grant remains valid when it no longer
     /// departs, until it moves.
     promised_as_left: BTreeMap<CobId, StateName>,
+    /// Set when its host loses power.
+    lost: Option<Lost>,
+}
+
+/// A change object out of service because its host lost power.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Lost {
+    /// Its host is off.
+    Off,
+    /// A service that died with the host, until it is in this state.
+    Until(StateName),
 }
 
 /// A disturbed member of a budget.
@@ -68,7 +95,10 @@ struct Disturbed {
 pub struct Running {
     /// The number of its job.
     pub job: Number,
-    to: StateName,
+    /// The state before.
+    pub from: StateName,
+    /// The state after.
+    pub to: StateName,
     content: Option<Fingerprint>,
     /// Which change object relies on which: first the acting change object, then the change objects that it relies on.
     ways: Vec<(usize, usize)>,
@@ -117,6 +147,7 @@ impl Reality {
             beyond: None,
             kept_from: None,
             promised_as_left: BTreeMap::new(),
+            lost: None,
         });
     }
 
@@ -197,7 +228,7 @@ impl Reality {
         active: impl Fn(usize) -> Option<&'b Bundle>,
     ) -> Result<(), Vec<String>> {
         let Begin { thing, job, from, to, .. } = *begin;
-        let Thing { id, host, relied_on, .. } = &self.things[thing];
+        let Thing { id, host, relied_on, lost, .. } = &self.things[thing];
         if self.things[thing].running.is_some() {
             return Err(vec![format!("{id} acts while an action of it runs")]);
         }
@@ -207,14 +238,15 @@ impl Reality {
             return Err(vec![format!("{id} leaves {from}, but is in {real}")]);
         }
         let mut breaches = Vec::new();
-        if *relied_on > 0 {
+        // Nobody can keep a promise about a service that a power loss has ended.
+        if *relied_on > 0 && lost.is_none() {
             breaches.push(format!("{id} leaves {from} while an action relies on it"));
         }
         let content = bundle.and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
         let ways = self.relies_on(begin, &active, &mut breaches);
-        breaches.extend(self.disturb(begin, &active));
+        breaches.extend(self.disturb(begin, &active, &ways));
         self.things[thing].promised_as_left.clear();
-        let running = Running { job, to: to.clone(), content, ways };
+        let running = Running { job, from: from.clone(), to: to.clone(), content, ways };
         for other in running.relies_on() {
             self.things[other].relied_on += 1;
         }
@@ -242,15 +274,16 @@ impl Reality {
         while let Some((asker, need)) = open.pop() {
             let other = &need.cob;
             let Some(ix) = self.find(other) else { continue };
-            let Thing { state, running, host, kept_from, promised_as_left, .. } = &self.things[ix];
+            let Thing { state, running, host, kept_from, promised_as_left, lost, .. } = &self.things[ix];
             if void.contains(host) {
                 continue;
             }
             let as_left = kept_from.iter().chain(promised_as_left.get(asker));
             let left = as_left.into_iter().any(|off| need.states.contains(off));
-            if running.is_some() {
+            // The grants of a host without power stay valid: no daemon can know better.
+            if running.is_some() && lost.is_none() {
                 breaches.push(format!("{id} goes from {from} to {to} while {other} is moving"));
-            } else if !need.states.contains(state) && !left {
+            } else if !need.states.contains(state) && !left && lost.is_none() {
                 breaches.push(format!("{id} goes from {from} to {to} with {other} in {state}"));
             }
             ways.extend(self.find(asker).map(|asker| (asker, ix)));
@@ -286,11 +319,17 @@ impl Reality {
     }
 
     /// A member of a budget leaves the state in which it serves: checks the limit of the budget.
-    fn disturb<'b>(&mut self, begin: &Begin<'_>, active: impl Fn(usize) -> Option<&'b Bundle>) -> Option<String> {
+    fn disturb<'b>(
+        &mut self,
+        begin: &Begin<'_>,
+        active: impl Fn(usize) -> Option<&'b Bundle>,
+        ways: &[(usize, usize)],
+    ) -> Option<String> {
         let Thing { id, host, .. } = &self.things[begin.thing];
         let cob = active(*host)?.cobs.get(id)?;
         let budget = &cob.budget.as_ref()?.cob;
-        if *begin.from == cob.preferred || *begin.from == StateName::OUTDATED {
+        let leaves = *begin.from == cob.preferred || *begin.from == StateName::OUTDATED;
+        if leaves {
             let away = Disturbed { budget: budget.clone(), back_in: cob.preferred.clone() };
             self.things[begin.thing].disturbed = Some(away);
         }
@@ -298,7 +337,60 @@ impl Reality {
         let at_most = active(self.things[keeper].host)?.cobs.get(budget)?.at_most? as usize;
         let counts = |t: &&Thing| t.beyond.is_none() && t.disturbed.as_ref().is_some_and(|d| d.budget == *budget);
         let away: Vec<_> = self.things.iter().filter(counts).map(|t| t.id.as_str()).collect();
+        if away.len() <= at_most {
+            let crowded = if leaves { self.crowd(budget, &active, ways) } else { Vec::new() };
+            if crowded.len() > at_most {
+                let (budget, cob) = (budget.clone(), self.things[begin.thing].id.clone());
+                self.crowded.push(Crowded { budget, at_most: at_most as u32, cob, away: crowded });
+            }
+            return None;
+        }
         (away.len() > at_most).then(|| format!("{} are away, and {budget} lets {at_most}", away.join(", ")))
+    }
+
+    /// The members of a budget that are out of service, if a host has lost its power. Without the members that have
+    /// granted to stay: they died later, and no model can prevent that.
+    fn crowd<'b>(
+        &self,
+        budget: &CobId,
+        active: impl Fn(usize) -> Option<&'b Bundle>,
+        ways: &[(usize, usize)],
+    ) -> Vec<CobId> {
+        if self.things.iter().all(|t| t.lost.is_none()) {
+            return Vec::new();
+        }
+        let is_member = |t: &Thing| {
+            let cob = active(t.host).and_then(|bundle| bundle.cobs.get(&t.id));
+            cob.and_then(|cob| cob.budget.as_ref()).is_some_and(|need| need.cob == *budget)
+        };
+        let is_disturbed = |t: &Thing| t.beyond.is_none() && t.disturbed.as_ref().is_some_and(|d| d.budget == *budget);
+        let granted = |at: usize| ways.iter().any(|(_, on)| *on == at);
+        let is_away = |(at, t): &(usize, &Thing)| is_disturbed(t) || t.lost.is_some() && is_member(t) && !granted(*at);
+        self.things.iter().enumerate().filter(is_away).map(|(_, t)| t.id.clone()).collect()
+    }
+
+    /// A host loses its power.
+    pub fn power_off(&mut self, host: usize) {
+        for thing in self.things.iter_mut().filter(|thing| thing.host == host) {
+            thing.lost = Some(Lost::Off);
+        }
+    }
+
+    /// A host starts after a power loss: its services have ended. `active` is its active bundle.
+    pub fn boot(&mut self, host: usize, active: Option<&Bundle>) {
+        for thing in self.things.iter_mut().filter(|thing| thing.host == host) {
+            let known = active.and_then(|bundle| {
+                let cob = bundle.cobs.get(&thing.id)?;
+                Some((cob, bundle.kinds.get(&cob.kind)?))
+            });
+            let service = known.filter(|(_, kind)| kind.is_service());
+            let ended = service.and_then(|(cob, kind)| Some((cob, kind.stopped()?)));
+            thing.lost = None;
+            if let Some((cob, stopped)) = ended.filter(|(_, stopped)| thing.state != **stopped) {
+                thing.state = stopped.clone();
+                thing.lost = Some(Lost::Until(cob.preferred.clone())).filter(|_| cob.preferred != *stopped);
+            }
+        }
     }
 
     /// A budget has granted a token beyond its number.
@@ -340,6 +432,7 @@ impl Reality {
         }
         let thing = &mut self.things[thing];
         thing.disturbed.take_if(|away| away.back_in == thing.state);
+        thing.lost.take_if(|lost| matches!(lost, Lost::Until(state) if *state == thing.state));
     }
 
     /// Whether this action of the change object still runs.

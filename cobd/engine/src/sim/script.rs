@@ -1,11 +1,11 @@
 //! A cluster by script: which links are blocked, which actions fail, which daemons die, instead of random choices.
-//! Only tests write scripts (the feature `scripted`).
+//! Tests write scripts (the feature `scripted`); faults of a switch are small scripts, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::{Batch, HostName};
+use cob_types::{Batch, HostName, StateName};
 
-use crate::time::Span;
+use crate::time::{Span, Time};
 
 /// The deviations of a script from random choices.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +22,32 @@ pub(super) struct Script {
     pub(super) without_power: BTreeSet<usize>,
     /// A host whose daemon lies.
     pub(super) liar: Option<HostName>,
+    /// A transition whose next attempts fail.
+    pub(super) fails: Option<FailingTransition>,
+    /// A link that loses messages of a kind.
+    pub(super) losing: Option<LosingLink>,
+}
+
+/// A transition whose next attempts fail.
+#[derive(Debug, Clone)]
+pub(super) struct FailingTransition {
+    pub(super) thing: usize,
+    pub(super) from: StateName,
+    pub(super) to: StateName,
+    /// How many attempts still fail.
+    pub(super) times: u32,
+    /// The state after a failure, if the kind names it.
+    pub(super) becomes: Option<StateName>,
+}
+
+/// A link that loses messages of a kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LosingLink {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// [`cob_types::Item::name`].
+    pub(super) item: &'static str,
+    pub(super) until: Time,
 }
 
 impl Script {
@@ -32,6 +58,23 @@ impl Script {
                 true
             }
             Some(_) | None => false,
+        }
+    }
+
+    /// Whether this attempt fails, and the state after it, if the kind names it.
+    pub(super) fn fails(&mut self, thing: usize, from: &StateName, to: &StateName) -> Option<Option<StateName>> {
+        let failing = self.fails.as_mut().filter(|f| (f.thing, &f.from, &f.to) == (thing, from, to) && f.times > 0)?;
+        failing.times -= 1;
+        Some(failing.becomes.clone())
+    }
+
+    /// Removes the messages that a link loses.
+    pub(super) fn lose(&self, from: usize, to: usize, now: Time, batch: &mut Batch) {
+        if let Some(losing) = &self.losing
+            && (losing.from, losing.to) == (from, to)
+            && now < losing.until
+        {
+            batch.items.retain(|item| item.name() != losing.item);
         }
     }
 

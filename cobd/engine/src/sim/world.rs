@@ -25,12 +25,22 @@ use crate::sim::trace::describe_note;
 use crate::time::{Span, Time};
 
 mod churn;
+mod forks;
+mod hosts;
 mod network;
 #[cfg(feature = "scripted")]
 #[path = "../../tests/scripted/world.rs"]
 mod scripted;
+mod supervise;
 mod verdict;
 
+use hosts::Hosts;
+use supervise::{HostSwitch, Supervision};
+
+pub use forks::{Happened, RunEnd};
+pub use supervise::SupervisedSwitch;
+
+#[derive(Clone)]
 pub(super) struct Host {
     pub(super) name: HostName,
     /// Its bundle of every generation that was ordered.
@@ -62,6 +72,8 @@ pub(super) struct Host {
     looks_for: Option<GenerationNumber>,
     /// A crash cuts the next tick short, after this number of its parts.
     cut: Option<u8>,
+    /// Its knowledge of a supervised switch.
+    switch: HostSwitch,
 }
 
 impl Host {
@@ -76,7 +88,7 @@ impl Host {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Incident {
     Deliver { to: usize, batch: Batch },
     CheckDone { host: usize, start: u32, cob: CobId, job: Number },
@@ -85,14 +97,17 @@ pub(super) enum Incident {
     Crash { host: usize, cut: u8 },
     Return { host: usize },
     Askers { host: usize, generation: GenerationNumber },
+    Supervise { host: usize },
+    LinkUp { from: usize, to: usize },
 }
 
 /// A simulated cluster.
+#[derive(Clone)]
 pub struct World {
     config: Config,
     random: Random,
     pub(super) now: Time,
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Hosts,
     /// Looked up, never iterated.
     pub(super) host_ix: HashMap<HostName, usize>,
     pub(super) reality: Reality,
@@ -113,6 +128,14 @@ pub struct World {
     pub(super) script: Script,
     pub(super) outcome: Outcome,
     trace: String,
+    /// How hosts supervise their switch, if they do.
+    supervision: Option<Supervision>,
+    /// Links that are to come up again.
+    links_away: u32,
+    /// What happens, for an observer.
+    happened: Option<Happened>,
+    /// The number of insertions into the queue when the last step began.
+    step_began: u64,
 }
 
 impl Scene for World {
@@ -142,7 +165,7 @@ impl World {
         let mut world = Self {
             random: random.clone(),
             now: Time(1_000_000_000),
-            hosts: Vec::new(),
+            hosts: Hosts::default(),
             host_ix: HashMap::new(),
             reality: Reality::default(),
             queue: Queue::new(),
@@ -156,6 +179,10 @@ impl World {
             script: Script::default(),
             outcome: Outcome::default(),
             trace: String::new(),
+            supervision: None,
+            links_away: 0,
+            happened: None,
+            step_began: 0,
             config,
         };
         for name in bundles.keys() {
@@ -195,6 +222,7 @@ impl World {
             reinstalled: false,
             looks_for: None,
             cut: None,
+            switch: HostSwitch::default(),
         });
     }
 
@@ -290,7 +318,7 @@ impl World {
         self.outcome.troubles.clear();
         self.outcome.waits.clear();
         self.outcome.failed.clear();
-        for host in &self.hosts {
+        for host in self.hosts.iter() {
             let Some(engine) = &host.engine else { continue };
             for cob in engine.status(self.now) {
                 self.outcome.troubles.extend(cob.trouble.into_iter().map(|t| (cob.id.clone(), t)));
@@ -322,10 +350,11 @@ impl World {
 
     pub(super) fn happen(&mut self, what: Incident) {
         match what {
-            Incident::Deliver { to, batch } => {
+            Incident::Deliver { to, mut batch } => {
                 // Links end with their host: a message of a replaced machine does not arrive.
                 let sender = self.host_ix.get(&batch.from).map(|from| self.hosts[*from].incarnation.id);
                 if sender.is_none_or(|id| id == batch.incarnation.id) {
+                    self.hear_of_switch(to, &mut batch);
                     self.event(to, Event::Received(batch));
                 }
             }
@@ -355,7 +384,15 @@ impl World {
                     }
                 }
             }
-            Incident::Return { host } => self.come_back(host),
+            Incident::Return { host } => {
+                self.end_outage(host);
+                self.come_back(host);
+            }
+            Incident::Supervise { host } => self.look_after_switch(host),
+            Incident::LinkUp { from, to } => {
+                self.links_away = self.links_away.saturating_sub(1);
+                self.announce_rollback(from, to);
+            }
             Incident::Askers { host, generation } => {
                 let h = &mut self.hosts[host];
                 h.looks_for = None;
@@ -369,13 +406,18 @@ impl World {
         if self.reality.things[thing].running.as_ref().is_none_or(|r| r.job != job) {
             return;
         }
-        let told_to_fail = self.script.must_fail(thing);
+        let running = self.reality.things[thing].running.as_ref();
+        let becomes = running.and_then(|r| self.script.fails(thing, &r.from, &r.to));
+        let told_to_fail = self.script.must_fail(thing) || becomes.is_some();
         let by_chance = self.failures_left > 0 && self.random.permille(self.config.fail);
         let fails = told_to_fail || by_chance;
         self.failures_left -= u32::from(by_chance);
         // A failed action may have succeeded anyway, or partly: a check finds out.
         let arrives = !fails || (by_chance && self.random.permille(500));
         self.reality.end(thing, arrives);
+        if let Some(state) = becomes.flatten() {
+            self.reality.things[thing].state = state;
+        }
         let outcome = if fails {
             ActionOutcome::Failed { error: "simulated".to_owned(), conflict: false }
         } else {
@@ -392,6 +434,9 @@ impl World {
         let now = self.now;
         let Some(engine) = self.hosts[host].engine.as_mut() else { return };
         let was = engine.generation();
+        if let Some(happened) = &mut self.happened {
+            happened.hosts.push(host);
+        }
         let effects = engine.handle(event, now);
         self.perform(host, was, effects);
         self.note_kept(host);
@@ -401,6 +446,7 @@ impl World {
             h.looks_for = wanted;
             self.push(now + Span::millis(1), Incident::Askers { host, generation });
         }
+        self.look_after_switch(host);
     }
 
     /// `was`: the host's generation before the tick.
@@ -447,7 +493,11 @@ impl World {
         let durable = records.iter().any(|r| r.body.must_be_durable());
         let returned = |r: &&Record| matches!(r.body, Body::Returned { .. });
         let returned: Vec<Record> = records.iter().filter(returned).cloned().collect();
+        if let Some(happened) = self.happened.as_mut().filter(|_| durable) {
+            happened.recorded.push(host);
+        }
         for record in &records {
+            self.hear_record(host, record);
             if let Body::Activated(generation) = record.body
                 && generation > GenerationNumber(1)
             {
@@ -495,6 +545,9 @@ impl World {
     fn start_action(&mut self, was: Option<GenerationNumber>, cob: CobId, job: Number, from: StateName, to: StateName) {
         let Some(thing) = self.reality.find(&cob) else { return };
         self.line(|_| format!("start {cob} {from} -> {to}"));
+        if let Some(happened) = &mut self.happened {
+            happened.started.push(thing);
+        }
         self.outcome.actions.push((self.now, cob, from.clone(), to.clone()));
         let here = self.reality.things[thing].host;
         // Until it receives a reinstalled host's hello, this host may still rely on grants of its predecessor.

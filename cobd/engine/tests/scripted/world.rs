@@ -7,7 +7,6 @@ use std::sync::Arc;
 use cob_types::{Batch, Bundle, CobId, GenerationNumber, HostName, Incarnation, Item, StateName};
 
 use super::{Incident, World};
-use crate::engine::Engine;
 use crate::event::{Event, Order};
 use crate::record::Durable;
 use crate::sim::config::Outcome;
@@ -37,24 +36,6 @@ impl World {
         if let Some(host) = self.host_ix.get(host).copied() {
             self.event(host, Event::Order(order));
         }
-    }
-
-    /// The engine of a host, while its daemon is up.
-    #[must_use]
-    pub fn engine(&self, host: &HostName) -> Option<&Engine> {
-        self.hosts[*self.host_ix.get(host)?].engine.as_ref()
-    }
-
-    /// The trace, a line per event, if requested.
-    #[must_use]
-    pub fn trace(&self) -> &str {
-        &self.trace
-    }
-
-    /// The counts so far.
-    #[must_use]
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
     }
 
     /// Every host with a generation or an order has converged, and no crash is to come.
@@ -89,13 +70,6 @@ impl World {
         let (name, incarnation) = (self.hosts[from].name.clone(), self.hosts[from].incarnation);
         self.script.liar = Some(name.clone());
         self.event(to, Event::Received(Batch { from: name, incarnation, lamport: 0, items, under_way: None }));
-    }
-
-    /// Performs the next event. Returns false if there is none.
-    pub fn step(&mut self) -> bool {
-        let Some((at, what)) = self.queue.pop() else { return false };
-        self.happen_at(at, what);
-        true
     }
 
     /// Performs all events until this span of time has passed.

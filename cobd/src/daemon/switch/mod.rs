@@ -8,7 +8,6 @@
 //! ```
 
 mod announcements;
-mod no_exit_state;
 mod removed_hosts;
 mod told;
 mod watch;
@@ -18,8 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_engine::guard::{Guard, GuardTimer};
+use cob_engine::no_exit_state::NoExitStates;
 use cob_engine::record::{Body, Record};
-use cob_engine::switch::{Act, Current, Failing, RemovedHost, Stage, SwitchRecord, Switching, Terms, Withdrawal};
+use cob_engine::switch::{
+    Act, Current, Failing, RemovedHost, SETTLED_AFTER, Stage, SwitchRecord, Switching, Terms, Withdrawal,
+    rollback_target,
+};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
 use cob_types::api::{Done, SwitchHow, order};
@@ -36,7 +39,6 @@ use crate::peer::Topic;
 use crate::web::RefusalKind;
 
 use announcements::Announcements;
-use no_exit_state::NoExitStates;
 
 /// The operator's way out of the first generation.
 const REMOVES_ALL: &str = "there is no earlier generation: `cobctl rollback 0` removes all its change objects";
@@ -44,8 +46,6 @@ const REMOVES_ALL: &str = "there is no earlier generation: `cobctl rollback 0` r
 pub(in crate::daemon) const NO_ROLLBACK_TARGET: &str = "no usable rollback target";
 /// The first and the longest delay between attempts to fetch a generation that another host has announced.
 const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
-/// How long a host must be converged to count as settled: restarts on other hosts in the switch may still need it.
-const SETTLED_AFTER: Span = Span::secs(3);
 
 /// The purpose of a fetch.
 #[derive(Debug, Clone, Copy)]
@@ -528,21 +528,6 @@ impl Daemon {
     }
 }
 
-/// The rollback target: the generation from which the host has come, if the manifest names it, else the newest that the
-/// manifest names. Never a generation that was rolled back or has different content here. The empty generation is the
-/// target only if the host has come from there and no other target is left: others may have had an installation.
-fn rollback_target(
-    manifest: &Manifest,
-    came_from: Option<GenerationNumber>,
-    is_none: impl Fn(&RollbackTarget) -> bool,
-) -> Option<GenerationNumber> {
-    let ways = manifest.back.iter().filter(|way| way.generation < manifest.generation && !is_none(way));
-    let named: BTreeSet<_> = ways.map(|way| way.generation).collect();
-    let nothing = GenerationNumber(0);
-    let newest = || named.last().copied().filter(|newest| *newest != nothing || came_from == Some(nothing));
-    came_from.filter(|from| *from != nothing && named.contains(from)).or_else(newest)
-}
-
 /// A generation's policy with the changes of an order.
 fn policy(of: SwitchPolicy, how: SwitchHow) -> SwitchPolicy {
     let guard_ms = match how.guard_ms {
@@ -561,40 +546,4 @@ fn short(mut why: String) -> String {
         why.push('…');
     }
     why
-}
-
-#[cfg(test)]
-mod tests {
-    use cob_types::canonical::blob_hash;
-    use cob_types::generation::Security;
-
-    use super::*;
-
-    #[test]
-    fn a_rollback_prefers_the_origin_and_avoids_withdrawn_generations() {
-        let number = GenerationNumber;
-        let mut manifest = Manifest::empty(number(8), number(7), Security::LoopbackOnly);
-        let way = |generation| RollbackTarget { generation: number(generation), manifest: blob_hash(b"") };
-        manifest.back = vec![way(7), way(6), way(5), way(9)];
-        let back = |from: Option<u64>, withdrawn: &[u64]| {
-            rollback_target(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
-        };
-        assert_eq!(back(Some(7), &[]), Some(7));
-        assert_eq!(back(Some(6), &[]), Some(6));
-        assert_eq!(back(Some(6), &[7]), Some(6));
-        // Without a rollback target to the origin, or with an unknown origin: the newest target.
-        assert_eq!(back(Some(4), &[7]), Some(6));
-        assert_eq!(back(None, &[]), Some(7));
-        assert_eq!(back(Some(6), &[6, 7]), Some(5));
-        assert_eq!(back(Some(6), &[5, 6, 7]), None);
-        // The empty generation is a target only for a host that started there, if no other target is left.
-        manifest.back.push(way(0));
-        let back = |from: Option<u64>, withdrawn: &[u64]| {
-            rollback_target(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
-        };
-        assert_eq!(back(Some(0), &[]), Some(7));
-        assert_eq!(back(Some(0), &[5, 6, 7]), Some(0));
-        assert_eq!(back(Some(4), &[5, 6, 7]), None);
-        assert_eq!(back(None, &[5, 6, 7]), None);
-    }
 }

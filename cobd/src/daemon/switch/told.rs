@@ -2,7 +2,7 @@
 
 use cob_engine::Time;
 use cob_engine::record::Body;
-use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms, Withdrawal};
+use cob_engine::switch::{SETTLED_AFTER, Seen, Stage, SwitchRecord, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_types::message::{Going, Withdrawn};
 use cob_types::status::{MadeTransition, SwitchStage, SwitchStatus};
@@ -10,7 +10,7 @@ use cob_types::{Batch, GenerationNumber, HostName, Item};
 use tracing::{info, warn};
 
 use super::announcements::Next;
-use super::{Aim, SETTLED_AFTER, Start, told_withdrawal};
+use super::{Aim, Start, told_withdrawal};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
 use crate::peer::Topic;

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use cob_engine::event::{Event, Order};
 use cob_engine::guard::{GuardTimer, Heard, Judgement};
-use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord, Withdrawal};
+use cob_engine::no_exit_state::{Lasting, NoExitCheck};
+use cob_engine::switch::{Act, Current, Failing, SETTLED_AFTER, Stage, SwitchRecord, Withdrawal};
 use cob_engine::{Time, time::Span};
 use cob_types::status::IN_CONFLICT;
 use cob_types::words::count;
 use cob_types::{CobId, HostName};
 use tracing::{error, info, warn};
 
-use super::no_exit_state::{Lasting, NoExitCheck};
-use super::{Aim, NO_ROLLBACK_TARGET, SETTLED_AFTER, Start, short};
+use super::{Aim, NO_ROLLBACK_TARGET, Start, short};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
 

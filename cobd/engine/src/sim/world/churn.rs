@@ -23,12 +23,17 @@ impl World {
     pub(in crate::sim) fn crash(&mut self, host: usize) {
         self.outcome.crashes += 1;
         self.line(|w| format!("crash {}", w.hosts[host].name));
+        let (is_planned, loses_power) = (self.is_planned(), self.script.loses_power(host));
         let h = &mut self.hosts[host];
         h.engine = None;
         h.cut = None;
         h.tick = Time::NEVER;
         // A prefix of the unsynced records survives.
-        let kept = self.random.below(h.unsynced.len() as u64 + 1) as usize;
+        let kept = match is_planned {
+            true if loses_power => 0,
+            true => h.unsynced.len(),
+            false => self.random.below(h.unsynced.len() as u64 + 1) as usize,
+        };
         for record in h.unsynced.drain(..).take(kept) {
             h.durable.apply(&record);
         }
@@ -46,7 +51,7 @@ impl World {
             let Thing { id, host: at, running, .. } = &self.reality.things[ix];
             let dies = self.hosts[host].rebooted || self.is_in_process(host, id);
             if *at == host && dies && running.is_some() {
-                let arrives = self.random.permille(500);
+                let arrives = !self.is_planned() && self.random.permille(500);
                 self.reality.end(ix, arrives);
             }
         }
@@ -88,5 +93,6 @@ impl World {
             let outcome = self.hosts[host].results.get(&job).cloned().unwrap_or(ActionOutcome::Lost);
             self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
         }
+        self.take_up_switch(host);
     }
 }

@@ -21,8 +21,17 @@ impl World {
         }
         self.count_talk();
         let Some(engine) = &self.hosts[host].engine else { return };
-        for (to, batch) in batches(&self.hosts[host].name, engine, send, |to| self.host_ix.get(to).copied()) {
+        let under_way = self.hosts[host].switch.state.under_way();
+        for (to, mut batch) in batches(&self.hosts[host].name, engine, send, |to| self.host_ix.get(to).copied()) {
             self.outcome.batches += 1;
+            batch.under_way = under_way;
+            if let Some(happened) = &mut self.happened {
+                happened.sent.extend(batch.items.iter().map(|item| (host, to, item.clone())));
+            }
+            self.script.lose(host, to, self.now, &mut batch);
+            if batch.items.is_empty() {
+                continue;
+            }
             self.transmit(host, to, batch);
         }
     }

@@ -47,7 +47,8 @@ impl World {
 
     pub(super) fn violation(&mut self, what: String) {
         let at = self.now.0 / 1000;
-        self.outcome.violations.push(format!("seed {}, {at} us: {what}", self.config.seed));
+        let run = if self.is_planned() { String::new() } else { format!("seed {}, {at} us: ", self.config.seed) };
+        self.outcome.violations.push(format!("{run}{what}"));
     }
 
     /// Checks the host's limit on running actions.

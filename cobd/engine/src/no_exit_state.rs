@@ -6,18 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_engine::Time;
-use cob_engine::record::{Body, Record};
-use cob_engine::time::Span;
 use cob_types::CobId;
+
+use crate::record::{Body, Record};
+use crate::time::{Span, Time};
 
 /// After this time, a further check decides whether a dead end is a failure: some states end without a transition (a
 /// service that starts by itself), and some checks came before another change object had finished its part.
 const LASTS: Span = Span::secs(3);
 
 /// The change objects in dead ends in the present switch.
-#[derive(Debug, Default)]
-pub(super) struct NoExitStates {
+#[derive(Debug, Clone, Default)]
+pub struct NoExitStates {
     /// In a dead end at the start of the switch, and never seen outside it since: also if the switch has changed them.
     before: BTreeSet<CobId>,
     /// Found in a state in this tick.
@@ -26,7 +26,7 @@ pub(super) struct NoExitStates {
 }
 
 /// The progress of a change object in a dead end.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Come {
     since: Time,
     /// A further check was made or is running.
@@ -35,30 +35,32 @@ struct Come {
 
 /// The result of a look at dead ends.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Lasting {
+pub struct Lasting {
     /// To be checked again.
-    pub(super) look: Vec<CobId>,
+    pub look: Vec<CobId>,
     /// Still in a dead end after the further check.
-    pub(super) failed: Vec<CobId>,
+    pub failed: Vec<CobId>,
 }
 
 /// Whether a change object is in a dead end now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoExitCheck {
+pub enum NoExitCheck {
+    /// It is in a dead end.
     InOne,
     /// Its state is unknown.
     Unknown,
+    /// It is in another state.
     Elsewhere,
 }
 
 impl NoExitStates {
     /// Starts with the change objects that are in dead ends at the start of a switch.
-    pub(super) fn begin(&mut self, before: BTreeSet<CobId>) {
+    pub fn begin(&mut self, before: BTreeSet<CobId>) {
         *self = Self { before, ..Self::default() };
     }
 
     /// Notes a change object whose state was found by a check or after an action.
-    pub(super) fn hear(&mut self, record: &Record) {
+    pub fn hear(&mut self, record: &Record) {
         if let Body::Checked { cob, state: Some(_), unclear: false, .. }
         | Body::Ended { cob, state: Some(_), failed: false, ok: Some(false), .. } = &record.body
         {
@@ -67,12 +69,12 @@ impl NoExitStates {
     }
 
     /// Adds change objects that reached dead ends in an earlier incarnation, whose records are not repeated.
-    pub(super) fn suspect(&mut self, cobs: impl Iterator<Item = CobId>) {
+    pub fn suspect(&mut self, cobs: impl Iterator<Item = CobId>) {
         self.found.extend(cobs);
     }
 
     /// The change objects that have been in dead ends for long. A running check counts as the further check.
-    pub(super) fn look(
+    pub fn look(
         &mut self,
         now: Time,
         stands: impl Fn(&CobId) -> NoExitCheck,
@@ -96,13 +98,14 @@ impl NoExitStates {
     }
 
     /// When the next look is due.
-    pub(super) fn due(&self) -> Time {
+    #[must_use]
+    pub fn due(&self) -> Time {
         let waits = self.come.values().filter(|come| !come.looked);
         waits.map(|come| come.since + LASTS).min().unwrap_or(Time::NEVER)
     }
 
     /// Forgets the found dead ends.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.found.clear();
         self.come.clear();
     }
