@@ -83,7 +83,8 @@ fn a_sound_switch_converges_or_rolls_back_under_every_fault() {
 fn a_missing_dependency_between_replicas_is_found() {
     let before = replicas(false);
     let report = tried(&prepared(&before, &with_other_config(&before), OnFailure::Rollback, true));
-    let finding = report.findings.iter().find(|f| f.end == CaseEnd::Crowds).expect("a replica stops beside a dead one");
+    let finding =
+        report.findings.iter().find(|f| f.end == CaseEnd::Crowds).expect("a replica stops beside a dead replica");
     assert!(finding.fault.starts_with("kill h"), "{finding:?}");
     assert!(finding.reasons.iter().any(|why| why.contains("h1/budget permits 1")), "{finding:?}");
     assert!(!report.is_well());
@@ -188,7 +189,7 @@ fn a_replayed_case_has_the_result_that_it_had_among_all() {
         ("fail h1/db at step 0 once", "starts no action of h1/db"),
         ("kill h9 at step 1", "no host h9"),
         ("kill h1 at step 999999", "no step 999999"),
-        ("lose grant from h1 to h2 at step 0 once", "sends no grant"),
+        ("lose probe from h1 to h2 at step 0 once", "sends no probe"),
     ] {
         let refused = switch.replay(&fault.parse().expect("a fault")).expect_err(fault);
         assert!(matches!(&refused, NoTrial::NoOccasion(what) if what.contains(why)), "{fault}: {refused:?}");

@@ -15,8 +15,6 @@ pub(super) const HOST_AWAY: Span = Span::secs(60);
 pub(super) const DAEMON_AWAY: Span = Span::secs(2);
 /// How long a link loses messages that are lost for a time: longer than the first repeats.
 pub(super) const LINK_LOSES: Span = Span::secs(5);
-/// When a link is up again that has lost an announcement, which is repeated then.
-pub(super) const LINK_AWAY: Span = Span::secs(2);
 
 /// A fault, and the step after which it happens: 0 is the order of the switch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +57,7 @@ pub enum FaultKind {
     },
 }
 
-/// What a kill ends.
+/// The victim of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Victim {
     /// The host with all its processes.

@@ -238,7 +238,7 @@ impl Reality {
             return Err(vec![format!("{id} leaves {from}, but is in {real}")]);
         }
         let mut breaches = Vec::new();
-        // Nobody can keep a promise about a service that a power loss has ended.
+        // A power loss ends a service without regard to its grants.
         if *relied_on > 0 && lost.is_none() {
             breaches.push(format!("{id} leaves {from} while an action relies on it"));
         }

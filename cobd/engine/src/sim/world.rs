@@ -98,7 +98,6 @@ pub(super) enum Incident {
     Return { host: usize },
     Askers { host: usize, generation: GenerationNumber },
     Supervise { host: usize },
-    LinkUp { from: usize, to: usize },
 }
 
 /// A simulated cluster.
@@ -130,9 +129,7 @@ pub struct World {
     trace: String,
     /// How hosts supervise their switch, if they do.
     supervision: Option<Supervision>,
-    /// Links that are to come up again.
-    links_away: u32,
-    /// What happens, for an observer.
+    /// The events and effects of the present step, if they are collected.
     happened: Option<Happened>,
     /// The number of insertions into the queue when the last step began.
     step_began: u64,
@@ -180,7 +177,6 @@ impl World {
             outcome: Outcome::default(),
             trace: String::new(),
             supervision: None,
-            links_away: 0,
             happened: None,
             step_began: 0,
             config,
@@ -389,10 +385,6 @@ impl World {
                 self.come_back(host);
             }
             Incident::Supervise { host } => self.look_after_switch(host),
-            Incident::LinkUp { from, to } => {
-                self.links_away = self.links_away.saturating_sub(1);
-                self.announce_rollback(from, to);
-            }
             Incident::Askers { host, generation } => {
                 let h = &mut self.hosts[host];
                 h.looks_for = None;

@@ -1,9 +1,10 @@
 //! The faults that a step of the calm run gives occasion for, each with its class: symmetric faults are of one class.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cob_engine::sim::{FaultKind, Happened, SwitchFault, Victim, World, describe};
 use cob_types::message::About;
 use cob_types::{CobId, Item, StateName};
-use std::collections::{BTreeMap, BTreeSet};
 
 use super::roles::{Roles, hash_of};
 
@@ -13,7 +14,7 @@ pub(super) struct Case {
     pub(super) fault: SwitchFault,
     /// Faults with the same class run once.
     pub(super) class: u64,
-    /// What the step does, for people.
+    /// The action, message or record of the step, for people.
     pub(super) occasion: String,
 }
 

@@ -54,7 +54,7 @@ pub struct LeftObject {
 pub(super) struct Judged {
     pub(super) end: CaseEnd,
     pub(super) reasons: Vec<String>,
-    /// What cases of one finding have in common: the reasons, or only the budgets if these are crowded.
+    /// Equal for all cases of a finding: the reasons, or only the budgets if these are crowded.
     pub(super) common: Vec<String>,
     pub(super) hosts: BTreeMap<HostName, GenerationNumber>,
     /// The first of all that did not end as desired.
@@ -102,7 +102,7 @@ fn crowded(Crowded { budget, at_most, cob, away }: &Crowded) -> String {
     format!("{cob} goes out of service beside {others}, and {budget} permits {at_most} at a time")
 }
 
-/// All hosts have converged: in a single generation, with all change objects as it wants them?
+/// Judges hosts that have converged: a single generation is active, and all change objects are in its states.
 fn converged(world: &World, switch: &Prepared, judged: &mut Judged) {
     let first = judged.hosts.values().next().copied();
     let back = switch.back.as_ref().map(|(order, _)| order.to);

@@ -98,7 +98,7 @@ pub fn rollback_of(to: &Manifest, from: GenerationNumber) -> Option<GenerationNu
 }
 
 impl Prepared {
-    /// Prepares a switch. `back` is the [rollback target](rollback_of), if there is one.
+    /// Prepares a switch. `back` is the [rollback target](rollback_of), if any.
     ///
     /// # Errors
     /// If there is no direct switch between the generations.
@@ -144,7 +144,7 @@ impl Prepared {
         let mut world = self.world()?;
         let began = world.now();
         world.watch();
-        world.next_step_is_an_order();
+        world.begin_step();
         world.switch_supervised(&SupervisedSwitch {
             order: self.order.clone(),
             bundles: self.second.clone(),
@@ -226,7 +226,7 @@ impl Prepared {
     }
 }
 
-/// The bundles of a generation, without periodic checks: nothing drifts here.
+/// The bundles of a generation, without periodic checks: no state drifts in a trial.
 fn bundles(generation: &Generation) -> BTreeMap<HostName, Arc<Bundle>> {
     let quiet = |bundle: &Bundle| {
         let mut bundle = bundle.clone();
@@ -262,7 +262,7 @@ struct Calm<'a> {
     world: World,
     /// The time of the order.
     began: Time,
-    /// What happened in the step.
+    /// The events and effects of the step.
     happened: Happened,
     step: u64,
     /// The number of steps after the order.

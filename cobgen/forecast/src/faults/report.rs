@@ -33,7 +33,7 @@ pub struct FaultReport {
     pub not_tried: u64,
     /// The number of tried cases by their end.
     pub ends: BTreeMap<CaseEnd, u64>,
-    /// All cases that do not converge; cases for the same reasons are one finding.
+    /// The cases that do not converge; a finding has all cases with the same reasons.
     pub findings: Vec<Finding>,
 }
 
@@ -44,7 +44,7 @@ pub struct Finding {
     pub end: CaseEnd,
     /// A fault that leads there; empty: the switch without any fault.
     pub fault: String,
-    /// What the step of the fault does.
+    /// The action, message or record of the step.
     pub occasion: String,
     /// The number of cases.
     pub cases: u64,
@@ -63,7 +63,7 @@ pub struct Finding {
 }
 
 impl CaseEnd {
-    /// What a case, or several cases, do.
+    /// The end of a case, or of several cases, in words.
     fn of(self, cases: u64) -> &'static str {
         match (self, cases == 1) {
             (Self::Converges, true) => "converges",
@@ -115,7 +115,7 @@ impl FaultReport {
     fn first_line(&self) -> String {
         let part = |(end, cases): (&CaseEnd, &u64)| format!("{} {}", grouped(*cases), end.of(*cases));
         let parts: Vec<String> = self.ends.iter().filter(|(_, cases)| **cases > 0).map(part).collect();
-        let parts = if parts.is_empty() { "none was tried".to_owned() } else { parts.join(", ") };
+        let parts = if parts.is_empty() { "no case was tried".to_owned() } else { parts.join(", ") };
         let mut text = format!("{}: {parts}\n", count(grouped(self.cases), "case"));
         if self.runs < self.cases {
             let (runs, steps) = (count(grouped(self.runs), "run"), count(grouped(self.steps), "step"));
@@ -131,7 +131,9 @@ impl Finding {
         if self.fault.is_empty() {
             let _ = writeln!(text, "\nwithout any fault, the switch {end}");
         } else {
-            let _ = writeln!(text, "\n{end}: {} ({})", self.fault, self.occasion);
+            let occasion = Some(&self.occasion).filter(|occasion| !occasion.is_empty());
+            let occasion = occasion.map(|occasion| format!(" ({occasion})")).unwrap_or_default();
+            let _ = writeln!(text, "\n{end}: {}{occasion}", self.fault);
         }
         for reason in self.reasons.iter().take(REASONS) {
             let _ = writeln!(text, "  {reason}");

@@ -2,7 +2,7 @@
 //!
 //! The colours of a graph are refined until they are stable (Weisfeiler and Leman, 1968): a change object's colour
 //! follows from its kind, its goal in both generations, and the colours of its neighbours and of its host. Contents
-//! count only as far as the engine knows them: whether they change.
+//! count only as far as the engine knows contents: whether the switch changes a change object.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -82,7 +82,7 @@ impl Roles {
     }
 }
 
-/// What a change object is by itself.
+/// A change object without its neighbours.
 fn own(cob: &Cob, kind: &Kind) -> u64 {
     let moves = kind.transitions.iter();
     let moves: Vec<_> =

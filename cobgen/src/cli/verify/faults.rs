@@ -34,7 +34,7 @@ impl FromStr for SwitchName {
     }
 }
 
-/// How much is tried.
+/// The limit of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrialLimit {
     /// So many runs.
@@ -55,7 +55,7 @@ impl FromStr for TrialLimit {
     }
 }
 
-/// What `--switch` tries.
+/// The options of `--switch`.
 #[derive(Debug, clap::Args)]
 pub(super) struct FaultArgs {
     /// Simulate the switch between two generations of the depot, with --every-fault or a --fault: `1..2`, `-1..latest`

@@ -1,12 +1,12 @@
 //! Forks of a simulated cluster, and the faults that strike them: to try many faults at each step of the same run.
 
-use cob_types::{CobId, HostName, Item};
+use cob_types::{HostName, Item};
 
 use super::{Incident, World};
 use crate::engine::Engine;
 use crate::record::Durable;
 use crate::sim::config::Outcome;
-use crate::sim::fault::{DAEMON_AWAY, FaultKind, HOST_AWAY, LINK_AWAY, LINK_LOSES, SwitchFault, Victim};
+use crate::sim::fault::{DAEMON_AWAY, FaultKind, HOST_AWAY, LINK_LOSES, SwitchFault, Victim};
 use crate::sim::reality::{Crowded, Running, Thing};
 use crate::sim::script::{FailingTransition, LosingLink};
 use crate::switch::Stage;
@@ -16,7 +16,7 @@ use crate::time::{Span, Time};
 /// shorter.
 const STANDS: Span = Span::secs(900);
 
-/// What happened in a step.
+/// The events and effects of a step.
 #[derive(Debug, Clone, Default)]
 pub struct Happened {
     /// The hosts that handled an event.
@@ -34,7 +34,7 @@ pub struct Happened {
 pub enum RunEnd {
     /// Every host has converged.
     Converged,
-    /// Nothing moves any more.
+    /// The run has come to a stand.
     Stands,
     /// It did not end within its events.
     Endless,
@@ -55,28 +55,28 @@ impl World {
         true
     }
 
-    /// From now on collects what happens.
+    /// Collects events and effects from now on.
     pub fn watch(&mut self) {
         self.happened = Some(Happened::default());
     }
 
-    /// What has happened since the last call. A fork of this moment can undo the messages and jobs of this step.
+    /// The events and effects since the last call. A fork of this moment can undo the messages and jobs of this step.
     pub fn take_happened(&mut self) -> Happened {
         self.happened.replace(Happened::default()).unwrap_or_default()
     }
 
-    /// Marks the start of a step that is not an event: an order.
-    pub fn next_step_is_an_order(&mut self) {
+    /// Marks the start of a step: its messages and jobs differ from earlier messages and jobs.
+    pub fn begin_step(&mut self) {
         self.step_began = self.queue.order();
     }
 
-    /// Performs the next step: its messages and jobs can be told from earlier ones.
+    /// Performs the next event as a step of its own.
     pub fn next_step(&mut self) -> bool {
-        self.next_step_is_an_order();
+        self.begin_step();
         self.step()
     }
 
-    /// A copy that runs on by itself. It does not collect what happens; `trace`: it writes a trace.
+    /// A copy that runs on by itself. It collects no events; `trace`: it writes a trace.
     #[must_use]
     pub fn fork(&self, trace: bool) -> Self {
         let mut fork = self.clone();
@@ -86,7 +86,7 @@ impl World {
         fork
     }
 
-    /// Performs the next event. Returns false if there is none.
+    /// Performs the next event. Returns false if the queue is empty.
     pub fn step(&mut self) -> bool {
         let Some((at, what)) = self.queue.pop() else { return false };
         self.happen_at(at, what);
@@ -123,12 +123,6 @@ impl World {
                 if *long {
                     let until = self.now + LINK_LOSES;
                     self.script.losing = Some(LosingLink { from: sender, to: receiver, item, until });
-                }
-                // Announcements are repeated with the link.
-                if *item == "withdrawn" {
-                    self.links_away += 1;
-                    let away = if *long { LINK_LOSES } else { LINK_AWAY };
-                    self.push(self.now + away + Span::millis(1), Incident::LinkUp { from: sender, to: receiver });
                 }
                 Ok(())
             }
@@ -185,7 +179,7 @@ impl World {
         });
     }
 
-    /// Runs to the end of the switch or of its rollback, or until nothing moves any more.
+    /// Runs to the end of the switch or of its rollback, or until the run has come to a stand.
     pub fn run_out(&mut self, events: u64) -> RunEnd {
         let last = self.outcome.events.saturating_add(events);
         let mut moved = self.now;
@@ -203,7 +197,7 @@ impl World {
             if at > moved + STANDS {
                 return RunEnd::Stands;
             }
-            let ends = matches!(what, Incident::ActionDone { .. } | Incident::Return { .. } | Incident::LinkUp { .. });
+            let ends = matches!(what, Incident::ActionDone { .. } | Incident::Return { .. });
             let begun = self.outcome.actions.len();
             self.step();
             if ends || self.outcome.actions.len() > begun {
@@ -216,7 +210,7 @@ impl World {
     #[must_use]
     pub fn is_over(&self) -> bool {
         let is_open = |h: &super::Host| h.switch.state.current.as_ref().is_some_and(|c| c.stage == Stage::UnderWay);
-        self.links_away == 0 && !self.hosts.iter().any(is_open) && self.all_converged()
+        !self.hosts.iter().any(is_open) && self.all_converged()
     }
 
     /// The engine of a host, while its daemon is up.
@@ -246,17 +240,6 @@ impl World {
     #[must_use]
     pub fn thing(&self, thing: usize) -> &Thing {
         &self.reality.things[thing]
-    }
-
-    /// All change objects, with their numbers.
-    pub fn things(&self) -> impl Iterator<Item = &Thing> {
-        self.reality.things.iter()
-    }
-
-    /// The number of a change object.
-    #[must_use]
-    pub fn number(&self, cob: &CobId) -> Option<usize> {
-        self.reality.find(cob)
     }
 
     /// Members of budgets that went out of service while too many others were out of service already, some because

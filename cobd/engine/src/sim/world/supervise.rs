@@ -254,7 +254,7 @@ impl World {
     }
 
     /// Announces the rollback of a host, if there is one: at its start, and when a link is up again.
-    pub(super) fn announce_rollback(&mut self, host: usize, to: usize) {
+    fn announce_rollback(&mut self, host: usize, to: usize) {
         let h = &self.hosts[host];
         let Some((generation, withdrawal)) = h.switch.state.returned().filter(|_| h.engine.is_some()) else { return };
         let Withdrawal { to: target, round, why, .. } = withdrawal.clone();
