@@ -22,7 +22,7 @@ fn depot(folder: &Path, on_failure: &str) -> String {
         let text = format!(
             "security: loopback-only\nswitch: {{on_failure: {on_failure}}}\nhosts:\n  \
              n1: {{address: \"tcp://127.0.0.1:7301\"}}\n  n2: {{address: \"tcp://127.0.0.1:7302\"}}\ncobs:\n  \
-             n1/db: {{kind: wait, content: {{ms: {ms}}}}}\n  n2/app: {{kind: noop, requires: [n1/db]}}\n"
+             n1/db: {{kind: service, content: {{start: \"exec sleep {ms}\"}}}}\n  n2/app: {{kind: noop, requires: [n1/db]}}\n"
         );
         std::fs::write(path("model.yaml"), text).expect("written");
         assert_eq!(cobgen(&["generate", &path("model.yaml"), "--depot", &path("depot")]).0, 0);

@@ -26,7 +26,7 @@ use cob_types::switch::OnFailure;
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, StateName, SwitchOrder};
 use rayon::prelude::*;
 
-use cases::{Case, Occurrences};
+use cases::{Case, Seen, Step};
 pub use judge::{CaseEnd, LeftObject, trouble_in_words};
 use judge::{Judged, judge};
 pub use report::{FaultReport, Finding};
@@ -158,7 +158,7 @@ impl Prepared {
         let judged = judge(&ahead, end, self);
         let happened = world.take_happened();
         let longest = steps.saturating_mul(LONGER.0).saturating_add(LONGER.1);
-        Ok(Calm { switch: self, world, began, happened, step: 0, steps, longest, end, judged })
+        Ok(Calm { switch: self, world, began, happened, number: 0, steps, longest, end, judged })
     }
 
     /// Tries every fault. `goes_on` is called after each batch of runs: the remaining cases are only counted once it
@@ -173,19 +173,19 @@ impl Prepared {
             return Ok(report);
         }
         let roles = Roles::of(&self.first, &self.second, &self.order);
-        let (mut seen, mut all) = (Occurrences::default(), Classes::default());
+        let (mut seen, mut all) = (Seen::default(), Classes::default());
         let mut goes = true;
         loop {
-            for case in cases::cases(&calm.world, &calm.happened, calm.step, &roles, &mut seen) {
+            for case in calm.step(&roles).cases(&mut seen) {
                 if let Some(class) = all.note(case.class, goes) {
                     all.waiting.push((class, case, calm.world.fork(false), calm.happened.clone()));
                 }
             }
-            let is_last = calm.step >= calm.steps;
+            let is_last = calm.number >= calm.steps;
             if goes && (all.waiting.len() >= BATCH || is_last) {
                 all.run(&calm)?;
                 let progress = TrialProgress {
-                    step: (calm.step, calm.steps),
+                    step: (calm.number, calm.steps),
                     cases: all.weights.iter().sum(),
                     runs: all.results.len() as u64,
                 };
@@ -206,13 +206,13 @@ impl Prepared {
     pub fn replay(&self, fault: &SwitchFault) -> Result<Replay, NoTrial> {
         let mut calm = self.calm()?;
         let mut report = calm.report();
-        while calm.step < fault.step && calm.next() {}
-        if calm.step != fault.step {
+        while calm.number < fault.step && calm.next() {}
+        if calm.number != fault.step {
             let what = format!("the switch has {} steps, and no step {}", calm.steps, fault.step);
             return Err(NoTrial::NoOccasion(what));
         }
         let roles = Roles::of(&self.first, &self.second, &self.order);
-        let all = cases::cases(&calm.world, &calm.happened, calm.step, &roles, &mut Occurrences::default());
+        let all = calm.step(&roles).cases(&mut Seen::default());
         let known = all.into_iter().find(|case| case.fault == *fault);
         let occasion = known.map(|case| case.occasion).unwrap_or_default();
         let case = Case { fault: fault.clone(), class: 0, occasion };
@@ -264,7 +264,8 @@ struct Calm<'a> {
     began: Time,
     /// The events and effects of the step.
     happened: Happened,
-    step: u64,
+    /// The number of the step.
+    number: u64,
     /// The number of steps after the order.
     steps: u64,
     /// The most events of a run with a fault.
@@ -280,12 +281,16 @@ struct Ran {
 }
 
 impl Calm<'_> {
+    fn step<'s>(&'s self, roles: &'s Roles) -> Step<'s> {
+        Step { world: &self.world, happened: &self.happened, number: self.number, roles }
+    }
+
     /// Performs the next step.
     fn next(&mut self) -> bool {
-        if self.step >= self.steps || !self.world.next_step() {
+        if self.number >= self.steps || !self.world.next_step() {
             return false;
         }
-        self.step += 1;
+        self.number += 1;
         self.happened = self.world.take_happened();
         true
     }

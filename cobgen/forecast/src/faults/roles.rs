@@ -20,6 +20,8 @@ pub(super) struct Roles {
     cobs: HashMap<CobId, u64>,
     /// Looked up, never iterated.
     hosts: HashMap<HostName, u64>,
+    /// The members of budgets.
+    members: BTreeSet<CobId>,
 }
 
 /// A hash that is the same in every run.
@@ -68,12 +70,19 @@ impl Roles {
             }
         }
         let hosts = refine(&mut colours, &edges, &ids);
-        Self { cobs: ids.into_iter().cloned().zip(colours).collect(), hosts }
+        let cobs = sides.iter().flat_map(|side| side.values()).flat_map(|bundle| bundle.cobs.values());
+        let members = cobs.filter(|cob| cob.budget.is_some()).map(|cob| cob.id.clone()).collect();
+        Self { cobs: ids.into_iter().cloned().zip(colours).collect(), hosts, members }
     }
 
     /// The role of a change object.
     pub(super) fn cob(&self, id: &CobId) -> u64 {
         self.cobs.get(id).copied().unwrap_or_default()
+    }
+
+    /// Whether a change object is a member of a budget.
+    pub(super) fn is_member(&self, id: &CobId) -> bool {
+        self.members.contains(id)
     }
 
     /// The role of a host.
