@@ -20,8 +20,7 @@ use cob_engine::guard::{Guard, GuardTimer};
 use cob_engine::no_exit_state::NoExitStates;
 use cob_engine::record::{Body, Record};
 use cob_engine::switch::{
-    Act, Current, Failing, RemovedHost, SETTLED_AFTER, Stage, SwitchRecord, Switching, Terms, Withdrawal,
-    rollback_target,
+    Act, Current, Failing, RemovedHost, Stage, SwitchRecord, Switching, Terms, Withdrawal, rollback_target,
 };
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
