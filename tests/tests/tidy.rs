@@ -523,6 +523,8 @@ const FOREIGN: [(&str, &str); 30] = [
     ("IP Address:", "openssl"),
     ("-----BEGIN PUBLIC KEY", "RFC 7468"),
     ("being accessed", "PostgreSQL"),
+    ("depend on it", "PostgreSQL"),
+    (" WITH GRANT OPTION", "MariaDB"),
 ];
 
 /// The text in which a line of code searches for a sentence: a literal with two words or more.

@@ -60,6 +60,20 @@ impl Subject {
     pub const KEY: &'static str = "key";
     /// The sort of packages.
     pub const PACKAGE: &'static str = "package";
+    /// The sort of privileges; a name is the grantee, a colon, a blank, and the objects.
+    pub const PRIVILEGES: &'static str = "privileges";
+
+    /// Whether a name of this sort includes the names with a dot and a further part behind it: a key of a file, or all
+    /// tables of a schema.
+    #[must_use]
+    pub fn is_nested(&self) -> bool {
+        [Self::KEY, Self::PRIVILEGES].contains(&self.sort)
+    }
+
+    /// A part of a nested name, without the characters that divide it.
+    pub(super) fn plain_part(part: &str) -> String {
+        part.replace('.', "·").replace(": ", ":")
+    }
 }
 
 impl Footprint {

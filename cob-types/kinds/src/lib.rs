@@ -28,6 +28,7 @@ mod host_entry;
 mod hostname;
 mod kernel_module;
 mod kind;
+mod mariadb;
 mod mount;
 mod network;
 mod package;
@@ -35,6 +36,7 @@ mod postgresql;
 mod private_key;
 mod service;
 mod source;
+mod sql;
 mod swap_file;
 mod sysctl;
 mod timezone;
@@ -67,13 +69,17 @@ pub use kind::{
     Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
     plain_transition, state,
 };
+pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, MariadbUser};
 pub use mount::{Mount, unit_name};
 pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
 pub use package::{Package, Version};
-pub use postgresql::{PostgresqlDatabase, PostgresqlRole, PostgresqlServer, postgresql_aside};
+pub use postgresql::{
+    PostgresqlDatabase, PostgresqlExtension, PostgresqlGrant, PostgresqlObjects, PostgresqlRole, PostgresqlServer,
+};
 pub use private_key::{KeyType, PrivateKey};
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};
+pub use sql::aside_name;
 pub use swap_file::SwapFile;
 pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 pub use timezone::Timezone;
@@ -116,6 +122,11 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Certificate>(),
     Entry::of::<PostgresqlRole>(),
     Entry::of::<PostgresqlDatabase>(),
+    Entry::of::<PostgresqlGrant>(),
+    Entry::of::<PostgresqlExtension>(),
+    Entry::of::<MariadbUser>(),
+    Entry::of::<MariadbDatabase>(),
+    Entry::of::<MariadbGrant>(),
     Entry::of::<Alternative>(),
     Entry::of::<AptSource>(),
     Entry::of::<Budget>(),

@@ -49,20 +49,19 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
             report.push(object.mark, two_owners(&what, (first, other), id, report).help(help));
         }
     }
-    report_keys(&owners, report);
+    report_inside(&owners, report);
     report_removed(objects, &owners, report);
     report_paths(objects, report);
 }
 
-/// Reports keys inside of other keys.
-fn report_keys(owners: &Owners<'_>, report: &mut Report<'_>) {
-    for ((host, root, subject), (id, object)) in owners.iter().filter(|((.., subject), _)| subject.sort == Subject::KEY)
-    {
+/// Reports names inside of other names: keys inside of keys, a table among all tables.
+fn report_inside(owners: &Owners<'_>, report: &mut Report<'_>) {
+    for ((host, root, subject), (id, object)) in owners.iter().filter(|((.., subject), _)| subject.is_nested()) {
         let start = subject.name.find(": ").unwrap_or_default();
         for (dot, _) in subject.name.match_indices('.').filter(|(dot, _)| *dot > start) {
-            let above = Subject { sort: Subject::KEY, name: subject.name[..dot].to_owned() };
+            let above = Subject { sort: subject.sort, name: subject.name[..dot].to_owned() };
             if let Some(first) = owners.get(&(*host, *root, above)).filter(|(other, _)| other != id) {
-                let what = format!("the key {}", subject.name);
+                let what = format!("the {} {}", subject.sort, subject.name);
                 report.push(object.mark, two_owners(&what, *first, id, report).help(HELP));
             }
         }

@@ -134,7 +134,8 @@ impl Secrets {
             (Some("file-tree"), Some("files")) => {
                 Err("put it into the `content` of a file, or into a template".to_owned())
             }
-            (Some("postgresql-role"), Some("password")) => Ok(()),
+            (Some("postgresql-role"), Some("password"))
+            | (Some("mariadb-user"), Some("password" | "password_hash")) => Ok(()),
             (None, _) if backend == "command" => Ok(()),
             (Some(_) | None, _) => Err(format!("the content of `{kind}` is visible to other users")),
         };

@@ -190,6 +190,8 @@ fn built_in_kinds_have_secrets_in_a_single_key() {
     let path = site.folder.path().join("model.yaml");
     for (kind, accepted, refused) in [
         ("postgresql-role", "{name: app, password: SECRET}", "{name: SECRET}"),
+        ("mariadb-user", "{name: app, password: SECRET}", "{name: SECRET}"),
+        ("mariadb-user", "{name: app, password_hash: SECRET}", "{name: app, host: SECRET}"),
         ("exec", "{command: [/bin/true], env: {PASSWORD: SECRET}}", "{command: [/bin/echo, SECRET]}"),
     ] {
         let found = |content: &str| {

@@ -33,6 +33,7 @@ mod hostname;
 mod ignored;
 mod kernel_log;
 mod kernel_module;
+mod mariadb;
 mod mount;
 mod mount_absent;
 mod mounted;
@@ -47,6 +48,7 @@ mod postgresql;
 mod refused;
 mod remount;
 mod setting;
+mod sql;
 mod swap_file;
 mod sysctl;
 #[cfg(test)]
@@ -87,9 +89,14 @@ pub(super) const ALL: &[&dyn Native] = &[
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
+    &mariadb::DatabaseSetting,
+    &mariadb::GrantSetting,
+    &mariadb::UserSetting,
     &mount::MountSetting,
     &Plain::<Interface>::KIND,
     &postgresql::DatabaseSetting,
+    &postgresql::ExtensionSetting,
+    &postgresql::GrantSetting,
     &postgresql::RoleSetting,
     &certificate::PrivateKeySetting,
     &Plain::<SwapFile>::KIND,

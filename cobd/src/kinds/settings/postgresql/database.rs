@@ -3,11 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use cob_kinds::{PostgresqlDatabase, PostgresqlServer, postgresql_aside};
+use cob_kinds::{PostgresqlDatabase, PostgresqlServer};
 use serde_json::{Map, Value, json};
 
+use super::super::sql::aside::{self, Aside, Renamed};
+use super::super::sql::literal;
 use super::super::{Entry, Setting, Spec};
-use super::psql::{self, literal, name};
+use super::psql::{self, name};
 
 /// How often a database is tried to be created while another session uses the template, or creates the database.
 const ATTEMPTS: u32 = 10;
@@ -25,7 +27,7 @@ struct Database {
     content: PostgresqlDatabase,
 }
 
-/// A database that must not exist: it waits under another name.
+/// A database that must not exist.
 #[derive(Debug)]
 struct NoDatabase {
     server: PostgresqlServer,
@@ -38,7 +40,7 @@ impl Setting for DatabaseSetting {
     fn spec(&self, Entry { content, .. }: Entry<PostgresqlDatabase>) -> Result<Box<dyn Spec>, String> {
         let server = content.server();
         Ok(match content.absent {
-            true => Box::new(NoDatabase { server, name: content.name }),
+            true => Box::new(Aside(NoDatabase { server, name: content.name })),
             false => Box::new(Database { server, content }),
         })
     }
@@ -168,46 +170,38 @@ impl Spec for Database {
     }
 }
 
-impl Spec for NoDatabase {
+impl NoDatabase {
+    fn rename(&self, from: &str, to: &str) -> Result<(), String> {
+        psql::run(&self.server, &format!("ALTER DATABASE {} RENAME TO {};", name(from), name(to))).map(|_| ())
+    }
+}
+
+impl Renamed for NoDatabase {
     fn target(&self) -> String {
-        format!("absence of database {} at {}", self.name, self.server.name())
+        format!("database {} at {}", self.name, self.server.name())
     }
 
-    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
-        Ok(Some(json!({ "exists": properties(&self.server, &self.name)?.is_some() })))
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn wanted(&self) -> Value {
-        json!({ "exists": false })
-    }
-
-    fn hindered(&self) -> Result<(), String> {
+    fn is_installed(&self) -> Result<(), String> {
         psql::is_installed()
     }
 
-    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        let aside = postgresql_aside(&self.name);
-        if properties(&self.server, &self.name)?.is_none() {
-            return Ok(());
-        }
-        if properties(&self.server, &aside)?.is_some() {
-            return Err(format!(
-                "the database {:?} exists again, and the earlier database waits as {aside:?}: drop or rename it",
-                self.name
-            ));
-        }
-        psql::run(&self.server, &format!("ALTER DATABASE {} RENAME TO {};", name(&self.name), name(&aside))).map(|_| ())
+    fn attributes(&self, name: &str) -> Result<Option<Value>, String> {
+        Ok(psql::has_database(&self.server, name)?.then(|| json!({})))
     }
 
-    fn restore(&self, _before: Option<&Value>) -> Result<(), String> {
-        let aside = postgresql_aside(&self.name);
-        if properties(&self.server, &aside)?.is_none() {
-            return Ok(());
-        }
-        if properties(&self.server, &self.name)?.is_some() {
-            eprintln!("The database {:?} exists again; the earlier database stays as {aside:?}.", self.name);
-            return Ok(());
-        }
-        psql::run(&self.server, &format!("ALTER DATABASE {} RENAME TO {};", name(&aside), name(&self.name))).map(|_| ())
+    fn put_aside(&self, aside: &str) -> Result<(), String> {
+        self.rename(&self.name, aside)
+    }
+
+    fn put_back(&self, aside: &str, _attributes: &Value) -> Result<(), String> {
+        self.rename(aside, &self.name)
+    }
+
+    fn made_again(&self, aside: &str) -> Result<(), String> {
+        Err(aside::data_twice(&self.name, aside))
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use cob_kinds::{PostgresqlServer, postgresql_aside};
+use cob_kinds::{PostgresqlServer, aside_name};
 
 use super::super::tests::{moved, setting};
 use super::psql;
@@ -15,14 +15,14 @@ use crate::kinds::testing::{Bench, reason};
 use crate::run::testing::wait_for;
 
 /// A server, which ends with the value.
-struct Running {
+pub(super) struct Running {
     folder: tempfile::TempDir,
     process: Child,
 }
 
 impl Running {
     /// Returns `None` without a server's programs, its account or root.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         let programs = versions.map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists());
         let is_there = programs.is_some() && psql::is_installed().is_ok() && rustix::process::geteuid().is_root();
@@ -57,7 +57,7 @@ impl Running {
         Some(running)
     }
 
-    fn server(&self) -> PostgresqlServer {
+    pub(super) fn server(&self) -> PostgresqlServer {
         PostgresqlServer { socket: Some(self.socket()), port: 5432, account: "postgres".to_owned() }
     }
 
@@ -65,11 +65,11 @@ impl Running {
         self.folder.path().to_owned()
     }
 
-    fn content(&self, keys: &str) -> String {
+    pub(super) fn content(&self, keys: &str) -> String {
         content(&self.socket(), keys)
     }
 
-    fn says(&self, statements: &str) -> String {
+    pub(super) fn says(&self, statements: &str) -> String {
         psql::run(&self.server(), statements).expect("run").trim().to_owned()
     }
 }
@@ -197,7 +197,7 @@ async fn a_database_stays_unless_the_content_says_otherwise() {
     // An absent database waits under another name.
     let absent = bench.context(&kind, &running.content(r#""name":"kept","absent":true"#));
     moved(&mut bench, &absent, "absent", "present").await;
-    assert_eq!(databases(), format!("{} postgres", postgresql_aside("kept")));
+    assert_eq!(databases(), format!("{} postgres", aside_name("kept")));
     running.says("CREATE DATABASE kept;");
     let why = reason(bench.transition(&absent, "outdated", "present").await);
     assert!(why.contains("exists again"), "{why}");

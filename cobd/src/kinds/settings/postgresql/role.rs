@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use cob_kinds::{PostgresqlRole, PostgresqlServer, postgresql_aside};
+use cob_kinds::{PostgresqlRole, PostgresqlServer};
 use serde_json::{Map, Value, json};
 
+use super::super::sql::aside::{Aside, Renamed};
+use super::super::sql::{check_password, literal, without_secrets};
 use super::super::{Entry, Setting, Spec};
-use super::psql::{self, literal, name};
+use super::psql::{self, name};
 use super::scram;
 use crate::kinds::native::random;
 
@@ -32,7 +34,7 @@ struct Role {
     content: PostgresqlRole,
 }
 
-/// A role that must not exist: it waits under another name.
+/// A role that must not exist.
 #[derive(Debug)]
 struct NoRole {
     server: PostgresqlServer,
@@ -45,22 +47,14 @@ impl Setting for RoleSetting {
     fn spec(&self, Entry { content, .. }: Entry<PostgresqlRole>) -> Result<Box<dyn Spec>, String> {
         let server = content.server();
         Ok(match content.absent {
-            true => Box::new(NoRole { server, name: content.name }),
+            true => Box::new(Aside(NoRole { server, name: content.name })),
             false => Box::new(Role { server, content }),
         })
     }
 
     /// The password stays in memory.
     fn noted(&self, content: &str) -> String {
-        match serde_json::from_str::<Map<String, Value>>(content) {
-            Ok(mut content) => {
-                if let Some(password) = content.get_mut("password") {
-                    *password = json!("not noted");
-                }
-                Value::Object(content).to_string()
-            }
-            Err(_) => "{}".to_owned(),
-        }
+        without_secrets(content)
     }
 }
 
@@ -118,10 +112,7 @@ impl Role {
 
     /// The text that the server stores for the password.
     fn stored(&self, password: &str) -> Result<String, String> {
-        // Other characters have several forms, and the server would compare another form.
-        if password.is_empty() || !password.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
-            return Err("the password of a role must consist of printable ASCII characters".to_owned());
-        }
+        check_password(password)?;
         Ok(scram::verifier(password, &random::<16>()?))
     }
 
@@ -217,59 +208,38 @@ impl Spec for Role {
     }
 }
 
-impl Spec for NoRole {
+impl Renamed for NoRole {
     fn target(&self) -> String {
-        format!("absence of role {} at {}", self.name, self.server.name())
+        format!("role {} at {}", self.name, self.server.name())
     }
 
-    fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
-        Ok(Some(json!({ "exists": attributes(&self.server, &self.name)?.is_some() })))
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn before(&self) -> Result<Option<Value>, String> {
-        let found = attributes(&self.server, &self.name)?;
-        let kept = |found: &Map<String, Value>| json!({ "login": found["login"], "password": found["password"] });
-        Ok(Some(json!({ "exists": found.is_some(), "role": found.as_ref().map(kept) })))
-    }
-
-    fn wanted(&self) -> Value {
-        json!({ "exists": false })
-    }
-
-    fn hindered(&self) -> Result<(), String> {
+    fn is_installed(&self) -> Result<(), String> {
         psql::is_installed()
     }
 
-    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        if attributes(&self.server, &self.name)?.is_none() {
-            return Ok(());
-        }
-        let (role, aside) = (name(&self.name), postgresql_aside(&self.name));
-        let statements = match attributes(&self.server, &aside)? {
-            // Somebody has made the role again.
-            Some(_) => format!("DROP ROLE {role};"),
-            None => {
-                format!(
-                    "BEGIN;\nALTER ROLE {role} WITH NOLOGIN;\nALTER ROLE {role} RENAME TO {};\nCOMMIT;",
-                    name(&aside)
-                )
-            }
-        };
-        psql::run(&self.server, &statements).map(|_| ())
+    fn attributes(&self, name: &str) -> Result<Option<Value>, String> {
+        let kept = |found: Map<String, Value>| json!({ "login": found["login"], "password": found["password"] });
+        Ok(attributes(&self.server, name)?.map(kept))
     }
 
-    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        let aside = postgresql_aside(&self.name);
-        if attributes(&self.server, &aside)?.is_none() {
-            return Ok(());
-        }
-        if attributes(&self.server, &self.name)?.is_some() {
-            eprintln!("The role {:?} exists again; the earlier role stays as {aside:?}.", self.name);
-            return Ok(());
-        }
-        let earlier = before.and_then(|before| before["role"].as_object()).cloned().unwrap_or_default();
-        let changes = changes(&self.name, &earlier, &Map::new());
-        let rename = format!("ALTER ROLE {} RENAME TO {};", name(&aside), name(&self.name));
+    fn put_aside(&self, aside: &str) -> Result<(), String> {
+        let (role, aside) = (name(&self.name), name(aside));
+        let statements = format!("ALTER ROLE {role} WITH NOLOGIN;\nALTER ROLE {role} RENAME TO {aside};");
+        psql::run(&self.server, &format!("BEGIN;\n{statements}\nCOMMIT;\n")).map(|_| ())
+    }
+
+    fn put_back(&self, aside: &str, attributes: &Value) -> Result<(), String> {
+        let rename = format!("ALTER ROLE {} RENAME TO {};", name(aside), name(&self.name));
+        let changes = attributes.as_object().map(|earlier| changes(&self.name, earlier, &Map::new()));
+        let changes = changes.unwrap_or_default();
         psql::run(&self.server, &format!("BEGIN;\n{rename}\n{changes}COMMIT;\n")).map(|_| ())
+    }
+
+    fn made_again(&self, _aside: &str) -> Result<(), String> {
+        psql::run(&self.server, &format!("DROP ROLE {};", name(&self.name))).map(|_| ())
     }
 }

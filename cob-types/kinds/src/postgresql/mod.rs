@@ -1,4 +1,7 @@
-//! The kinds `postgresql-role` and `postgresql-database`: roles and databases of a PostgreSQL server on the host.
+//! Kinds for a PostgreSQL server on the host: roles and databases; [`grant`] has privileges, [`extension`] extensions.
+
+mod extension;
+mod grant;
 
 use std::path::PathBuf;
 
@@ -6,12 +9,14 @@ use cob_types::CobId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::sql::{check_absent, check_account, check_aside};
 use super::{Builtin, Content, Faults, Footprint};
+
+pub use extension::PostgresqlExtension;
+pub use grant::{PostgresqlGrant, PostgresqlObjects};
 
 /// The longest name of PostgreSQL, in bytes.
 const MAX_NAME: usize = 63;
-/// The end of the name under which something absent waits.
-const ASIDE: &str = ".cob-before";
 
 /// The content of `postgresql-role`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -105,10 +110,7 @@ impl PostgresqlServer {
 
     fn check(&self, faults: &mut Faults) {
         faults.check_absolute("socket", self.socket.as_ref());
-        let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == ':';
-        if self.account.is_empty() || self.account.starts_with('-') || self.account.contains(is_odd) {
-            faults.add("account", format!("{:?} is not an account", self.account), "write it as in /etc/passwd");
-        }
+        check_account(&self.account, faults);
         if self.port == 0 {
             faults.add("port", "0 is not a port", "write the port of the server, for example 5432");
         }
@@ -131,37 +133,13 @@ impl PostgresqlDatabase {
     }
 }
 
-/// The name under which an absent role or database waits.
-#[must_use]
-pub fn postgresql_aside(name: &str) -> String {
-    format!("{name}{ASIDE}")
-}
-
 fn check_name(key: &'static str, name: &str, faults: &mut Faults) {
-    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) || name.ends_with(ASIDE) {
-        let what = format!("{name:?} can't be the name of a role or database");
-        faults.add(
-            key,
-            what,
-            format!("1 to {MAX_NAME} bytes, without control characters and without {ASIDE} at the end"),
-        );
-    }
+    super::sql::check_name(key, name, MAX_NAME, faults);
 }
 
 fn check_limit(limit: Option<i32>, faults: &mut Faults) {
     if let Some(limit) = limit.filter(|limit| *limit < -1) {
         faults.add("connection_limit", format!("{limit} is not a limit"), "write a number, or -1 for no limit");
-    }
-}
-
-/// Checks the content of a role or database that must not exist.
-fn check_absent(name: &str, others: &[(&'static str, bool)], faults: &mut Faults) {
-    for (key, _) in others.iter().filter(|(_, given)| *given) {
-        faults.add(*key, format!("`{key}` has no meaning with `absent: true`"), "remove either key");
-    }
-    if name.len() + ASIDE.len() > MAX_NAME {
-        let what = format!("{name:?} is too long to be put aside");
-        faults.add("name", what, format!("an absent name has at most {} bytes", MAX_NAME - ASIDE.len()));
     }
 }
 
@@ -189,7 +167,8 @@ impl Content for PostgresqlRole {
                 ("connection_limit", self.connection_limit.is_some()),
                 ("member_of", self.member_of.is_some()),
             ];
-            check_absent(&self.name, &others, faults);
+            check_absent(&others, faults);
+            check_aside(&self.name, MAX_NAME, faults);
             if self.server().account == self.name {
                 faults.add("absent", "COB itself needs this role", "name another `account`");
             }
@@ -231,7 +210,8 @@ impl Content for PostgresqlDatabase {
                 ("connection_limit", self.connection_limit.is_some()),
                 ("drop", self.drop),
             ];
-            check_absent(&self.name, &others, faults);
+            check_absent(&others, faults);
+            check_aside(&self.name, MAX_NAME, faults);
         }
     }
 
