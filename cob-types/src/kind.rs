@@ -154,7 +154,7 @@ impl Kind {
         let name = self.name.as_str();
         let of =
             |family: &&str| name.strip_prefix(*family).is_some_and(|form| form.is_empty() || form.starts_with('.'));
-        ["service", "script", "plugin"].into_iter().find(of).unwrap_or(name)
+        ["service", "container", "script", "plugin"].into_iter().find(of).unwrap_or(name)
     }
 
     /// The state `outdated`, if the kind has it.
@@ -171,10 +171,10 @@ impl Kind {
         off.filter(|state| **state != self.preferred)
     }
 
-    /// Whether it is a service, in any form.
+    /// Whether it is a service in any form, or a container, which is a unit of systemd as well.
     #[must_use]
     pub fn is_service(&self) -> bool {
-        self.family() == "service"
+        matches!(self.family(), "service" | "container")
     }
 
     /// Whether it has a running process that an operator means when stopping a service or a cluster. A static change
@@ -233,7 +233,7 @@ mod tests {
         assert!(continues(&other(kind("web", "command")), &kind("web", "command")), "it has changed");
         assert!(continues(&kind("web", "command"), &kind("server", "command")), "under another name");
         assert!(!continues(&other(kind("web", "command")), &kind("server", "command")));
-        for (now, before) in [("service", "service.unit"), ("service.reload", "service"), ("script.1", "script.2")] {
+        for (now, before) in [("service", "service.unit"), ("container.1", "container"), ("script.1", "script.2")] {
             assert!(continues(&other(kind(now, "a")), &kind(before, "b")), "{now} from {before}");
         }
         for (now, before) in [("file-tree", "service"), ("scripts", "script"), ("actions.a", "actions.b")] {

@@ -142,6 +142,10 @@ if wanted firewall; then
     # shellcheck source=tests/bed/firewall.sh
     source "$here/firewall.sh"
 fi
+if wanted containers; then
+    # shellcheck source=tests/bed/containers.sh
+    source "$here/containers.sh"
+fi
 if wanted certificates; then
     # shellcheck source=tests/bed/certificates.sh
     source "$here/certificates.sh"

@@ -13,6 +13,7 @@ mod authorized_key;
 mod certificate;
 mod commands;
 mod config_keys;
+mod container;
 mod cron;
 mod download;
 mod edits;
@@ -51,6 +52,7 @@ pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use certificate::{Authority, Certificate, Origin, Usage};
 pub use commands::TIMES;
 pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
+pub use container::{Container, Health};
 pub use cron::Cron;
 pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
@@ -89,6 +91,7 @@ pub use timezone::Timezone;
 pub const ALL: &[Entry] = &[
     Entry::without_content(Builtin { backend: "command", transitions: &[], ..Builtin::program("script") }),
     Entry::of::<Service>(),
+    Entry::of::<Container>(),
     Entry::of::<Exec>(),
     Entry::of::<Absent>(),
     Entry::of::<Line>(),

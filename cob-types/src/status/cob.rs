@@ -94,10 +94,11 @@ impl CobStatus {
         self.kind == "file-tree" && self.state.as_ref().is_some_and(|state| *state == "conflict")
     }
 
-    /// Whether it is a service, in any form: its output is kept, and `cobctl logs` shows it.
+    /// Whether it is a service or container, in any form: its output is kept, and `cobctl logs` shows it.
     #[must_use]
     pub fn is_service(&self) -> bool {
-        self.kind.strip_prefix("service").is_some_and(|form| form.is_empty() || form.starts_with('.'))
+        let is_form = |form: &str| form.is_empty() || form.starts_with('.');
+        ["service", "container"].iter().any(|kind| self.kind.strip_prefix(kind).is_some_and(is_form))
     }
 
     /// Whether it waits for a condition outside the model, which it can't bring about.

@@ -52,6 +52,14 @@ pub trait Backend: Send + Sync {
     /// The fault of the content, as text.
     fn accept_content(&self, content: &str) -> Result<(), String>;
 
+    /// Validates a new or changed change object for this host: whether it has what no other change object brings.
+    ///
+    /// # Errors
+    /// What is missing, as text.
+    fn accept_here(&self, _cob: &Cob) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Describes how to find out the state. A check never changes the host.
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome>;
 
@@ -327,6 +335,11 @@ impl Tools {
     /// The folder in memory for files that hold a service's secrets.
     pub(super) fn private_service_folder(&self, cob: &CobId) -> Option<PathBuf> {
         self.opener.as_ref().map(|opener| opener.service_folder(&folder_name(cob)))
+    }
+
+    /// The folder in memory for the file that holds a container's secrets.
+    pub(super) fn private_container_folder(&self, cob: &CobId) -> Option<PathBuf> {
+        self.opener.as_ref().map(|opener| opener.container_folder(&folder_name(cob)))
     }
 
     /// The folder in which services are supervised.

@@ -17,7 +17,7 @@ use tracing::warn;
 use super::backend::{Backend, CheckOutcome, Context, Outcome, Process, Tools, TransitionAttempt, Work, make_folder};
 use super::departure::{Attempt, Departure};
 use super::saved::Saved;
-use super::{kept, registry, service};
+use super::{container, kept, registry, service};
 use crate::blocking::{beside, beside_or_here};
 use crate::run::{Exit, FoundState, JobId, JobResult, JobStartError, Opener, Program, Runner, Spec, now_ns};
 
@@ -153,6 +153,7 @@ impl Kinds {
         if let Some(opener) = &opener {
             runner = runner.with_opener(opener.clone());
             service::clear_leftovers(state_dir, opener);
+            container::clear_leftovers(state_dir, opener);
         }
         runner.clear_leftovers();
         let (drift, drifts) = mpsc::channel(DRIFTS);
@@ -188,7 +189,10 @@ impl Kinds {
     /// [`KindError`] with the fault.
     pub fn accept_cob(&self, kind: &Kind, cob: &Cob) -> Result<(), KindError> {
         let backend = self.backend(kind)?;
-        backend.accept_content(&cob.content).map_err(|what| KindError::Content { cob: cob.id.clone(), what })
+        backend
+            .accept_content(&cob.content)
+            .and_then(|()| backend.accept_here(cob))
+            .map_err(|what| KindError::Content { cob: cob.id.clone(), what })
     }
 
     /// Tests whether this host can decrypt the new secrets of a bundle.

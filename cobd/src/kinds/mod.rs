@@ -16,6 +16,7 @@
 mod backend;
 mod budget;
 mod command;
+pub(crate) mod container;
 pub mod contract;
 mod departure;
 mod exec;

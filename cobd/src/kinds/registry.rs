@@ -5,13 +5,16 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::native::{Native, NativeKind};
 use super::pool::Pool;
-use super::{budget, command, exec, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait};
+use super::{
+    budget, command, container, exec, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait,
+};
 
 /// Creates every back end.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
     let mut all: Vec<Arc<dyn Backend>> = vec![
         Arc::new(budget::BudgetKind),
         Arc::new(command::CommandKind),
+        Arc::new(container::ContainerKind::default()),
         Arc::new(file_tree::FileTree::default()),
         Arc::new(http_check::HttpCheckKind::default()),
         Arc::new(noop::NoopKind::default()),

@@ -49,7 +49,7 @@ pub use job::{Exit, JobId, JobResult, Spec};
 pub(crate) use job::{OUTPUT, STDOUT, open_regular, present, read_capped};
 pub(crate) use output::{LAST_LINES, OutputFile, Shape, half_character, left_out, tail, whole_line};
 pub use output::{escape, last_lines};
-pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
+pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_CONTAINER, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};
 pub(crate) use redact::Redactor;
 pub(crate) use runner::{is_file, lead_session, now_ns, sign};

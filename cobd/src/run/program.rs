@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use super::runner;
-use crate::kinds::{native, plugin, service};
+use crate::kinds::{container, native, plugin, service};
 
 /// First argument of a runner; the second is the folder of jobs.
 pub(super) const RUN_ACTIONS: &str = "__run-actions";
@@ -17,6 +17,8 @@ pub(super) const RUN_ACTIONS: &str = "__run-actions";
 pub(crate) const KEEP_SERVICE: &str = "__keep-service";
 /// First argument of an action on a service; then the operation and the service's folder.
 pub(crate) const MOVE_SERVICE: &str = "__move-service";
+/// First argument of an action on a container; the second is the call.
+pub(crate) const MOVE_CONTAINER: &str = "__move-container";
 /// First argument of an action of a native kind; the second is the call.
 pub(crate) const ACT_KIND: &str = "__act-kind";
 /// First argument of a call of a plug-in; the second is the call.
@@ -37,7 +39,7 @@ pub fn main_if_runner() -> Option<ExitCode> {
 /// again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
-    let known = [RUN_ACTIONS, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
+    let known = [RUN_ACTIONS, KEEP_SERVICE, MOVE_SERVICE, MOVE_CONTAINER, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
     let word = word.to_str().filter(|word| known.contains(word))?;
     // Executed by hand without the other argument: no work to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
@@ -46,6 +48,7 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
     Some(match word {
         RUN_ACTIONS => runner::run(),
         KEEP_SERVICE => service::keep(Path::new(what)),
+        MOVE_CONTAINER => container::make_move(what),
         ACT_KIND => native::act(what),
         CALL_PLUGIN => plugin::call(what),
         RESTORE_SERVICE => service::restore(Path::new(what), &rest[1..]),

@@ -5,6 +5,7 @@
 //! ```text
 //!   /dev/shm/cob-UID-…/jobs/JOB/      values, the opened content, and what the action prints and exports
 //!   /dev/shm/cob-UID-…/services/COB/  the environment of a service until it has begun, and what it prints
+//!   /dev/shm/cob-UID-…/containers/COB/  the secret variables of a container while it runs
 //! ```
 //!
 //! Rules: keys are read when values are opened, and wiped; the daemon keeps no value. Data that moves from the private
@@ -138,6 +139,11 @@ impl Opener {
         self.root().join("services").join(name)
     }
 
+    /// The private folder of a container.
+    pub(crate) fn container_folder(&self, name: &str) -> PathBuf {
+        self.root().join("containers").join(name)
+    }
+
     /// Creates a private folder, in memory and for this user alone.
     pub(super) fn make(&self, folder: &Path) -> io::Result<()> {
         let root = self.root();
@@ -147,7 +153,7 @@ impl Opener {
         fs::DirBuilder::new().mode(0o700).create(folder)
     }
 
-    /// Deletes the private folders `what/NAME` unless `lives` accepts the name. `what` is `jobs` or `services`.
+    /// Deletes the private folders `what/NAME` unless `lives` accepts the name. `what` is `jobs`, `services` or `containers`.
     pub(crate) fn clear(&self, what: &str, lives: impl Fn(&str) -> bool) {
         let Ok(entries) = fs::read_dir(self.root().join(what)) else { return };
         for entry in entries.flatten() {

@@ -124,6 +124,7 @@ impl Known {
 fn maker(name: &str) -> Option<&'static str> {
     match name.split_once('.')?.0 {
         "actions" => Some("a service with `actions`"),
+        "container" => Some("`container`"),
         "plugin" => Some("`plugin`"),
         "script" => Some("`script`"),
         "service" => Some("`service`"),

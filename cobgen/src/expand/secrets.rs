@@ -118,6 +118,10 @@ impl Secrets {
                     .to_owned())
             }
             (Some("service"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
+            (Some("container"), Some("env")) => Ok(()),
+            (Some("container"), _) => {
+                Err("put it into `env`: the unit file and the words of commands are visible to all users".to_owned())
+            }
             (Some("exec"), Some("env")) => Ok(()),
             (Some("exec"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
             (Some("script"), Some(key)) if is_definition(key) => {

@@ -38,7 +38,7 @@ pub(super) fn keeps_running(kind: &Kind, t: &Transition) -> bool {
 
 /// Whether a transition does not affect the running service, so that it needs no others.
 pub(super) fn only_adjusts(kind: &Kind, t: &Transition) -> bool {
-    kind.backend == "service" && t.from == STALE
+    ["service", "container"].contains(&kind.backend.as_str()) && t.from == STALE
 }
 
 #[cfg(test)]

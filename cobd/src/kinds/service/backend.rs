@@ -8,7 +8,8 @@ use std::time::Duration;
 use cob_kinds::{Content as _, OnChange, Service};
 use cob_types::api::{LogsAnswer, LogsQuery};
 use cob_types::message::Values;
-use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
+use cob_types::{Cob, CobId, Command, Kind, StateName, Transition, canonical};
+use serde::Serialize;
 
 use super::commands::Status;
 use super::folder::{Look, ServiceFolder};
@@ -124,32 +125,9 @@ impl Backend for ServiceKind {
             Ok(content) => content,
             Err(reason) => return Work::known(Outcome::failed(reason)),
         };
-        let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
-        // Only root has access to the folder of its files.
-        let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
-        let task = Task {
-            goal: goal(attempt, content.on_change),
-            folder: tools.service_folder(&context.cob.id),
-            identity: identity(context),
-            working_folder: content.dir.clone().or(elsewhere).unwrap_or_else(|| context.folder.clone()),
-            private,
-            timeout_ms: transition.timeout_ms,
-            grace_ms: transition.grace_ms,
-            systemd: tools.systemd().clone(),
-            rests_on: rests_on(context),
-            rests_down: rests_down(context),
-            leaving: context.leaving,
-            triggers: self.watcher.triggers().as_ref().clone(),
-            wanted: if is_socket(&content) { self.watcher.wanted().as_ref().clone() } else { BTreeSet::new() },
-        };
-        let command = match tools.call(MOVE_SERVICE, &task) {
-            Ok(command) => command,
-            Err(reason) => return Work::known(Outcome::failed(reason)),
-        };
-        let timeout = Duration::from_millis(transition.timeout_ms);
-        let values = if task.goal == Goal::Stop { Values::new() } else { exports(&content) };
-        let grace = Duration::from_millis(transition.grace_ms);
-        Work::process(command, timeout, grace, move |result| read_transition(timeout, result, values))
+        let task = self.task(tools, context, (attempt, transition), &content);
+        let work = Call { word: MOVE_SERVICE, call: &task, goal: task.goal, transition };
+        work.work(tools, &content)
     }
 
     fn logs(&self, tools: &Tools, context: &Context, query: LogsQuery) -> Option<Work<Result<LogsAnswer, String>>> {
@@ -193,6 +171,34 @@ impl Backend for ServiceKind {
 }
 
 impl ServiceKind {
+    /// The task of a transition.
+    pub(in crate::kinds) fn task(
+        &self,
+        tools: &Tools,
+        context: &Context,
+        (attempt, transition): (&TransitionAttempt, &Transition),
+        content: &Service,
+    ) -> Task {
+        let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
+        // Only root has access to the folder of its files.
+        let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
+        Task {
+            goal: goal(attempt, content.on_change),
+            folder: tools.service_folder(&context.cob.id),
+            identity: identity(context),
+            working_folder: content.dir.clone().or(elsewhere).unwrap_or_else(|| context.folder.clone()),
+            private,
+            timeout_ms: transition.timeout_ms,
+            grace_ms: transition.grace_ms,
+            systemd: tools.systemd().clone(),
+            rests_on: rests_on(context),
+            rests_down: rests_down(context),
+            leaving: context.leaving,
+            triggers: self.watcher.triggers().as_ref().clone(),
+            wanted: if is_socket(content) { self.watcher.wanted().as_ref().clone() } else { BTreeSet::new() },
+        }
+    }
+
     fn check_unit(&self, tools: &Tools, context: &Context, content: Service) -> Work<CheckOutcome> {
         let question = Question {
             systemd: tools.systemd().clone(),
@@ -220,6 +226,29 @@ impl ServiceKind {
             }
         };
         Work::Inside { future: Box::pin(future), timeout: Some(context.check_timeout()) }
+    }
+}
+
+/// The process of a transition: this program, executed with a call.
+pub(in crate::kinds) struct Call<'a, C> {
+    /// The hidden word of the work.
+    pub(in crate::kinds) word: &'a str,
+    pub(in crate::kinds) call: &'a C,
+    pub(in crate::kinds) goal: Goal,
+    pub(in crate::kinds) transition: &'a Transition,
+}
+
+impl<C: Serialize> Call<'_, C> {
+    /// The work for a service with this content.
+    pub(in crate::kinds) fn work(&self, tools: &Tools, content: &Service) -> Work<Outcome> {
+        let command = match tools.call(self.word, self.call) {
+            Ok(command) => command,
+            Err(reason) => return Work::known(Outcome::failed(reason)),
+        };
+        let timeout = Duration::from_millis(self.transition.timeout_ms);
+        let values = if self.goal == Goal::Stop { Values::new() } else { exports(content) };
+        let grace = Duration::from_millis(self.transition.grace_ms);
+        Work::process(command, timeout, grace, move |result| read_transition(timeout, result, values))
     }
 }
 

@@ -87,10 +87,14 @@ pub(super) fn put_back_all(tools: &Tools, here: &dyn Fn(&Path) -> bool) -> Vec<(
     named.filter_map(|(cob, folder)| Some((cob.clone(), put_back(tools, folder, &cob, &|_| None)?))).collect()
 }
 
+/// Whether a change object manages a unit by this folder, or has left it behind.
+pub(in crate::kinds) fn is_noted(folder: &Path) -> bool {
+    Before::read(folder).map_or(true, |before| before.is_some())
+}
+
 fn has_something(folder: &Path) -> bool {
     // The attempt reports an unreadable note.
-    Before::read(folder).map_or(true, |before| before.is_some())
-        || ServiceFolder::new(folder.to_owned()).ran().is_some()
+    is_noted(folder) || ServiceFolder::new(folder.to_owned()).ran().is_some()
 }
 
 async fn attempt_to(program: &Program, folder: &Path, word: &str, successor: Option<&Path>) -> Result<(), String> {

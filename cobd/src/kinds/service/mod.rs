@@ -55,11 +55,13 @@ mod supervised;
 mod unit;
 mod watch;
 
-pub(super) use backend::ServiceKind;
+pub(super) use backend::{Call, ServiceKind};
 pub(super) use commands::last_line;
 pub(crate) use commands::{RunAs, words_as};
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
+pub(super) use leaving::is_noted;
 pub(crate) use leaving::restore;
 pub(crate) use mover::make_move;
+pub(super) use mover::{Goal, Task, answer, content_path, move_unit};
 pub(super) use unit::own_unit;

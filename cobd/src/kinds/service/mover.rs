@@ -34,14 +34,14 @@ const NOTED: Duration = Duration::from_secs(2);
 /// The task (`Task`): the second argument, as JSON. Command lines are public, so the service's variables come with the
 /// content.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub(super) goal: Goal,
+pub(in crate::kinds) struct Task {
+    pub(in crate::kinds) goal: Goal,
     pub(super) folder: PathBuf,
     pub(super) identity: String,
     pub(super) working_folder: PathBuf,
     /// For contents with secrets: the folder for their values while the service runs.
     pub(super) private: Option<PathBuf>,
-    pub(super) timeout_ms: u64,
+    pub(in crate::kinds) timeout_ms: u64,
     pub(super) grace_ms: u64,
     /// How to reach systemd, for units.
     pub(super) systemd: Systemd,
@@ -50,7 +50,7 @@ pub(super) struct Task {
     /// Its preferred state is down.
     pub(super) rests_down: bool,
     /// It departs, so the original state is restored.
-    pub(super) leaving: bool,
+    pub(in crate::kinds) leaving: bool,
     /// For a unit with the preferred state down: the timers, sockets and paths that change objects of this host manage.
     pub(super) triggers: BTreeSet<String>,
     /// For a socket: the units whose change objects on this host have the preferred state up.
@@ -61,7 +61,7 @@ pub(super) struct Task {
 /// The goal of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Goal {
+pub(in crate::kinds) enum Goal {
     /// The service runs.
     Start,
     /// The running service has loaded the desired content.
@@ -82,10 +82,23 @@ pub(super) enum Answer {
 
 /// Carries out the transition. `main_if_runner` calls it in a separate process.
 pub(crate) fn make_move(program: &Program, task: &OsStr) -> ExitCode {
-    let moved = Task::read(task).and_then(|(task, content)| match &content.start {
+    answer(Task::read(task).and_then(|(task, content)| match &content.start {
         None => unit::make_move(&task, content),
         Some(start) => Mover::new(program, task, start.clone(), content)?.go(),
-    });
+    }))
+}
+
+/// Carries out the transition of a unit.
+///
+/// # Errors
+/// The reason of the failure, as text.
+pub(in crate::kinds) fn move_unit(task: &Task, content: Service) -> Result<(), String> {
+    make_folder(&task.folder).map_err(|e| format!("{}: {e}", task.folder.display()))?;
+    unit::make_move(task, content)
+}
+
+/// Writes the result of a transition.
+pub(in crate::kinds) fn answer(moved: Result<(), String>) -> ExitCode {
     let (answer, code) = match moved {
         Ok(()) => (Answer::Done, ExitCode::SUCCESS),
         Err(reason) => {
@@ -123,7 +136,8 @@ impl Task {
     }
 }
 
-fn content_path() -> PathBuf {
+/// The file with the content of the change object.
+pub(in crate::kinds) fn content_path() -> PathBuf {
     std::env::var_os("COB_CONTENT").unwrap_or_default().into()
 }
 

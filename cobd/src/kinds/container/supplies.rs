@@ -1,0 +1,174 @@
+//! The mover: makes what the unit of a container needs, and carries out the unit's transition.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use cob_kinds::{Container, Service};
+use cob_types::CobId;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::podman::{LABEL, PODMAN, Thing, exists, is_installed, is_ours, podman, unit_of};
+use super::unit::Derived;
+use crate::durable::{self, Sync};
+use crate::kinds::backend::make_folder;
+use crate::kinds::service::{Goal, Task, answer, content_path, move_unit};
+use crate::run::remove_folder;
+
+/// The second argument, as JSON. Command lines are public: it has no values of secrets.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Supplies {
+    cob: String,
+    /// The transition of the unit.
+    task: Task,
+    /// The content of the service.
+    service: String,
+    unit: String,
+    /// The folder in memory for secrets.
+    private: Option<PathBuf>,
+    /// The file there for the variables with values of secrets.
+    variables: Option<PathBuf>,
+    /// The names of these variables.
+    secrets: Vec<String>,
+    /// A stop is a part of a change: the new image comes first.
+    pulls_first: bool,
+}
+
+impl Supplies {
+    pub(super) fn new(cob: &CobId, task: Task, derived: Derived, private: Option<PathBuf>, pulls_first: bool) -> Self {
+        let Derived { content: service, unit, variables, secrets } = derived;
+        Self { cob: cob.to_string(), task, service, unit, private, variables, secrets, pulls_first }
+    }
+
+    pub(super) fn goal(&self) -> Goal {
+        self.task.goal
+    }
+}
+
+/// Carries out a transition. `main_if_runner` calls it in a separate process.
+pub(crate) fn make_move(call: &OsStr) -> ExitCode {
+    answer(serde_json::from_slice(call.as_encoded_bytes()).map_err(|e| format!("the call: {e}")).and_then(moved))
+}
+
+fn moved(mut call: Supplies) -> Result<(), String> {
+    let begun = Instant::now();
+    let path = content_path();
+    let content = fs::read_to_string(&path).map(Zeroizing::new).map_err(|e| format!("{}: {e}", path.display()))?;
+    let content: Container = cob_kinds::read(&content)?;
+    let service: Service = cob_kinds::read(&call.service)?;
+    let cob = CobId::new(&call.cob).map_err(|e| e.to_string())?;
+    let name = content.container_name(&cob);
+    match call.task.goal {
+        Goal::Start => call.supply(&content, &name)?,
+        Goal::Stop if call.pulls_first => pull(&content)?,
+        Goal::Stop | Goal::Adjust | Goal::Reload => {}
+    }
+    // The end of the action's time limit is the same.
+    let spent = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    call.task.timeout_ms = call.task.timeout_ms.saturating_sub(spent);
+    move_unit(&call.task, service)?;
+    if call.task.goal == Goal::Stop { call.clear(&content, &name) } else { Ok(()) }
+}
+
+impl Supplies {
+    /// Makes what a start needs.
+    fn supply(&self, content: &Container, name: &str) -> Result<(), String> {
+        if !is_installed() {
+            return Err(format!(
+                "{PODMAN} does not exist; install the package `podman`, or let the container require a change object \
+                 of the kind `package` that does"
+            ));
+        }
+        if exists(Thing::Container, name)? && unit_of(name)? != self.unit {
+            return Err(format!(
+                "the host has a container {name} that COB did not start; remove it (`podman rm --force {name}`), or \
+                 give this container another `name`"
+            ));
+        }
+        pull(content)?;
+        for network in content.named_networks() {
+            self.make(Thing::Network, network)?;
+        }
+        for volume in content.named_volumes() {
+            self.make(Thing::Volume, volume)?;
+        }
+        self.hand_over_secrets(content)
+    }
+
+    /// Makes a network or volume that does not exist.
+    fn make(&self, thing: Thing, name: &str) -> Result<(), String> {
+        if exists(thing, name)? {
+            return Ok(());
+        }
+        let label = format!("--label={LABEL}={}", self.cob);
+        let word = if thing == Thing::Network { "network" } else { "volume" };
+        match podman(&[word, "create", &label, name]) {
+            // The transition of another container may have made it meanwhile.
+            Err(why) if !exists(thing, name)? => Err(why),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Writes the variables with values of secrets into the file in memory that the unit names.
+    fn hand_over_secrets(&self, content: &Container) -> Result<(), String> {
+        let (Some(folder), Some(file)) = (&self.private, &self.variables) else { return Ok(()) };
+        let mut text = Zeroizing::new(String::new());
+        for name in &self.secrets {
+            let value = content.env.get(name).map(String::as_str).unwrap_or_default();
+            if value.contains(['\n', '\r', '\0']) {
+                return Err(format!(
+                    "the value of `{name}` has several lines, which podman reads from no file of variables; write \
+                     the secret into a file with a `file-tree`, and mount it with `volumes`"
+                ));
+            }
+            text.extend([name.as_str(), "=", value, "\n"]);
+        }
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let written = remove_folder(folder)
+            .and_then(|()| make_folder(folder))
+            .and_then(|()| durable::write_file(folder, name, 0o600, text.as_bytes(), Sync::Later));
+        written.map_err(|e| format!("putting its secrets into memory: {}: {e}", folder.display()))
+    }
+
+    /// Removes what a stopped container leaves.
+    fn clear(&self, content: &Container, name: &str) -> Result<(), String> {
+        if let Some(folder) = &self.private {
+            remove_folder(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        // Its package may have left before.
+        if !is_installed() {
+            return Ok(());
+        }
+        if exists(Thing::Container, name)? && unit_of(name)? == self.unit {
+            podman(&["rm", "--force", "--ignore", name])?;
+        }
+        if !self.task.leaving {
+            return Ok(());
+        }
+        for volume in content.named_volumes().filter(|_| content.remove_volumes) {
+            if exists(Thing::Volume, volume)? && is_ours(Thing::Volume, volume)? {
+                podman(&["volume", "rm", volume])?;
+            }
+        }
+        for network in content.named_networks() {
+            if exists(Thing::Network, network)? && is_ours(Thing::Network, network)? {
+                // Other containers may use it: the last of these removes it.
+                let _ = podman(&["network", "rm", network]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Loads the image, unless the host has it.
+fn pull(content: &Container) -> Result<(), String> {
+    if exists(Thing::Image, &content.image)? {
+        return Ok(());
+    }
+    let file = content.auth_file.as_ref().map(|file| format!("--authfile={}", file.display()));
+    let words: Vec<&str> = ["pull"].into_iter().chain(file.as_deref()).chain([content.image.as_str()]).collect();
+    podman(&words).map(drop)
+}

@@ -1,0 +1,291 @@
+# Sourced by run.sh: containers of a real podman on real hosts. Images come by their digest from a registry on h1. A change
+# interrupts only once the new image is there, health decides what is up, secrets stay in memory, a person's stop is
+# noticed, a container is there after a power failure, and nothing of it stays; also with daemons and actions that are
+# killed again and again.
+#
+# COB_BED_KILLS says how often (default 12).
+
+# shellcheck source=tests/bed/cluster.sh
+source "$here/cluster.sh"
+
+kills=${COB_BED_KILLS:-12}
+
+for program in /usr/bin/podman /usr/bin/docker-registry /usr/bin/busybox; do
+    on h1 test -x $program || { echo "skipped: containers, for the hosts lack $program"; return 0; }
+done
+if on h1 ldd /usr/bin/busybox >/dev/null 2>&1; then
+    echo "skipped: containers, for busybox needs libraries (package busybox-static)"
+    return 0
+fi
+
+# What a container in a container needs: a disk without overlays, and control groups that can be written. A machine may
+# lack the right to raise limits, or a runtime may not know its control groups.
+hold_containers() { # HOST
+    on "$1" sh -c 'rm -rf /var/lib/containers/storage /run/containers; mkdir -p /etc/containers/registries.conf.d
+        cd /etc/containers
+        printf "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = \"/var/lib/containers/storage\"\n" > storage.conf
+        printf "[[registry]]\nlocation = \"h1:5000\"\ninsecure = true\n" > registries.conf.d/bed.conf
+        printf "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n[engine]\nruntime = \"%s\"\n" "'"$runtime"'" > containers.conf'
+    # A boot makes them again: a unit of the host opens them before all containers.
+    put "$1" /etc/systemd/system/bed-containers.service <<'UNIT'
+[Unit]
+DefaultDependencies=no
+Before=basic.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'for place in /proc/sys /sys/fs/cgroup/*/; do mount -o remount,bind,rw $place || true; done'
+[Install]
+WantedBy=sysinit.target
+UNIT
+    on "$1" sh -c 'systemctl daemon-reload; systemctl enable --now bed-containers' 2>/dev/null
+}
+make_image() { # TEXT: prints its digest in the registry
+    on h1 sh -c 'rm -rf /run/image; mkdir -p /run/image/bin /run/image/www /run/image/data /run/image/tmp
+        cp /usr/bin/busybox /run/image/bin/busybox
+        for name in sh httpd wget cat env sleep test touch id; do ln -s busybox /run/image/bin/$name; done
+        echo "$1" > /run/image/www/index.html
+        tar -C /run/image -c . | podman import --quiet --change "CMD [\"/bin/httpd\", \"-f\", \"-p\", \"80\", \"-h\", \"/www\"]" - "h1:5000/web:$1" >/dev/null &&
+            podman push --quiet --digestfile /run/digest "h1:5000/web:$1" && cat /run/digest' sh "$1"
+}
+start_registry() { on h1 systemd-run --quiet --unit=bed-registry docker-registry serve /etc/docker/registry/bed.yml; }
+
+step "containers: a registry with two images, and hosts that can run them"
+why=""
+for runtime in crun runc; do
+    on h1 sh -c "command -v $runtime >/dev/null" || continue
+    hold_containers h1
+    on h1 sh -c 'rm -rf /run/try; mkdir -p /run/try/bin; cp /usr/bin/busybox /run/try/bin/true; tar -C /run/try -c . | podman import --quiet - localhost/try:1 >/dev/null'
+    ! why=$(on h1 podman run --rm -p 127.0.0.1:5999:80 localhost/try:1 /bin/true 2>&1) || break
+    runtime=""
+done
+if [ -z "$runtime" ]; then
+    echo "skipped: containers, for podman can run none in these hosts: $(tail -n 1 <<< "$why")"
+    return 0
+fi
+hold_containers h2
+on h1 mkdir -p /etc/docker/registry
+put h1 /etc/docker/registry/bed.yml <<'CONFIG'
+version: 0.1
+storage: {filesystem: {rootdirectory: /var/lib/bed-registry}, delete: {enabled: true}}
+http: {addr: "10.77.0.1:5000"}
+CONFIG
+start_registry
+soon on h1 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/5000'
+one=$(make_image one)
+two=$(make_image two)
+grep -q '^sha256:' <<< "$one" && grep -q '^sha256:' <<< "$two"
+on h1 sh -c "umask 077; echo 'bed word 4711' > $site/word"
+on h2 sh -c 'mkdir -p /srv/shown && echo shown > /srv/shown/page'
+
+containers_model() { # DIGEST [MORE]
+    cat <<MODEL
+secrets: {word: {file: word}}
+services:
+  web:
+    cobs:
+      app:
+        kind: container
+        content:
+          image: h1:5000/web@$1
+          publish: ["10.77.0.2:8080:80"]
+          volumes: ["/srv/shown:/www/shown:ro", "bed-data:/data"]
+          networks: [bed-front]
+          env: {COLOUR: "dark red", WORD: "{{ secret('word') }}"}
+          memory: 64M
+          cpus: 0.5
+          read_only: true
+          health: {command: [/bin/wget, -q, -O, /dev/null, "http://127.0.0.1/"], interval: 2s, retries: 2}
+          ${2:-timeout: 10m}
+      plain:
+        kind: container
+        content: {image: "h1:5000/web@$1", name: bed-plain, publish: ["10.77.0.2:8081:80"], volumes: ["bed-lost:/lost"], remove_volumes: true}
+clusters: {bed: {hosts: [h2], services: [web]}}
+MODEL
+}
+set_containers() { # the model, from standard input, is made and published
+    put h1 $site/containers.yaml
+    publish_cluster
+}
+nothing() { echo 'cobs: {h2/nothing: {kind: noop}}'; }
+page() { on h3 timeout 5 wget -q -O - "http://10.77.0.2:$1/${2:-}" 2>/dev/null; }
+shows() { [ "$(page "$1" "${3:-}")" = "$2" ]; }
+both_show() { shows 8080 "$1" && shows 8081 "$1"; }
+pod() { on h2 podman "$@"; }
+unit_of_app() { on h2 sh -c 'ls /etc/systemd/system/container-*app.service'; }
+things() { # of podman, without images
+    pod ps --all --noheading --format '{{.Names}}'
+    pod network ls --noheading --format '{{.Name}}'
+    pod volume ls --noheading --format '{{.Name}}'
+}
+is_gone() { [ "$(things)" = "$things_before" ] || { diff <(echo "$things_before") <(things) >&2; return 1; }; }
+diagnose() { on h2 sh -c 'podman ps --all; journalctl --no-pager --lines=40 --unit="container-*"'; }
+# A container of somebody else, which stays as it is.
+on h2 sh -c "podman pull --quiet h1:5000/web@$one >/dev/null; podman run --detach --name others h1:5000/web@$one >/dev/null; podman volume create others >/dev/null"
+pod image rm --force "h1:5000/web@$two" >/dev/null 2>&1 || true
+list_before
+things_before=$(things)
+
+step "containers start from images by their digest, with ports, volumes, a network, limits and a secret"
+set_containers < <(containers_model "$one")
+reach_cluster
+both_show one
+shows 8080 shown shown/page
+app=$(basename "$(unit_of_app)" .service)
+app=${app#container-}
+# A person sees a usual container.
+pod ps --format '{{.Names}} {{.Status}}' | grep -q "^$app Up .*(healthy)"
+[ "$(pod inspect --format '{{.HostConfig.Memory}} {{.HostConfig.ReadonlyRootfs}}' "$app")" = "67108864 true" ]
+[ "$(pod exec "$app" /bin/sh -c 'echo "$COLOUR, $WORD"')" = "dark red, bed word 4711" ]
+# The secret is neither in the unit, nor in words of processes, nor readable for users.
+fails on h2 grep -rq 4711 /etc
+fails on h2 sh -c 'cat /proc/[0-9]*/cmdline | grep -aq "bed word"'
+[ "$(on h2 sh -c 'stat -c "%a %U" /dev/shm/cob-*/containers/*/env-*; stat -c %a /dev/shm/cob-*')" = "$(printf '600 root\n700')" ]
+soon says "GET" on h2 cobctl logs "h2/$(ctl status --json | jq -r '.. | .cob? // .id? // empty' 2>/dev/null | sed -n 's,^h2/\(.*app\)$,\1,p' | head -n 1)" || true
+
+step "a check changes nothing, and the same generation starts nothing again"
+began=$(pod inspect --format '{{.State.StartedAt}}' "$app")
+ctl check >/dev/null
+ctl status >/dev/null
+[ "$(pod inspect --format '{{.State.StartedAt}}' "$app")" = "$began" ]
+
+step "what a person stops, kills or removes comes back"
+is_back() { both_show one && ctl status; }
+for wrong in "podman stop --time 0 $app" "podman rm --force --time 0 $app" "podman kill bed-plain" "systemctl stop container-bed-plain" "podman stop --all --time 0"; do
+    on h2 sh -c "$wrong" >/dev/null
+    patience=120 soon is_back
+done
+# This person's own container is none of ours.
+pod start others >/dev/null
+# An edit of the unit file is drift, too.
+on h2 sh -c "sed -i 's/8081/8082/' /etc/systemd/system/container-bed-plain.service; systemctl daemon-reload"
+is_repaired() { ctl check >/dev/null 2>&1; fails on h2 grep -q 8082 /etc/systemd/system/container-bed-plain.service && is_back; }
+patience=120 soon is_repaired
+
+step "an image that can't be pulled stops no container"
+on h1 systemctl stop bed-registry
+before=$cluster_generation
+set_containers < <(containers_model "$two")
+ctl switch $cluster_generation --wait 20s >/dev/null 2>&1 || true
+patience=120 soon ctl_status_says "podman pull"
+both_show one
+[ "$(pod inspect --format '{{.State.StartedAt}}' bed-plain | head -c 4)" != "" ]
+start_registry
+soon on h1 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/5000'
+set_containers < <(containers_model "$two" "retries: 5")
+reach_cluster
+both_show two
+
+step "a container that is not healthy is not up, and the switch rolls back"
+good=$cluster_generation
+set_containers < <(containers_model "$one" "timeout: 20s" | sed 's,"http://127.0.0.1/",http://127.0.0.1/missing,')
+ctl switch $cluster_generation --on-failure rollback --wait 3m >/dev/null 2>&1 || true
+patience=180 soon ctl_status_says "has rolled back"
+patience=180 soon both_show two
+patience=180 soon ctl status
+
+step "a container that becomes unhealthy is killed, and started again"
+set_containers < <(containers_model "$two" "retries: 4" | sed '/read_only/d')
+reach_cluster
+began=$(pod inspect --format '{{.State.StartedAt}}' "$app")
+pod exec "$app" /bin/sh -c 'busybox=/bin/busybox; $busybox rm /www/index.html'
+is_new() { [ "$(pod inspect --format '{{.State.StartedAt}}' "$app" 2>/dev/null)" != "$began" ] && both_show two; }
+patience=120 soon is_new
+patience=120 soon ctl status
+
+step "after a power failure a container is there before the daemon; one with a secret waits for it"
+on h2 systemctl disable cobd 2>/dev/null
+bed power-off h2
+# The network namespace of a bed's host outlives its power; the rules and bridges of a real host do not.
+ip netns exec "$name-h2" sh -c 'nft flush ruleset; for link in $(ls /sys/class/net | grep podman); do ip link del $link; done' 2>/dev/null || true
+bed power-on h2
+patience=120 soon shows 8081 two
+fails shows 8080 two
+on h2 systemctl enable --now cobd 2>/dev/null
+patience=180 soon ctl status
+both_show two
+[ "$(pod exec "$app" /bin/sh -c 'echo $WORD')" = "bed word 4711" ]
+
+step "the containers leave: units, networks and the volume to remove are gone, the other volume stays"
+pod start others >/dev/null
+pod exec "$app" /bin/touch /data/kept
+set_containers < <(nothing)
+reach_cluster
+[ "$(pod volume ls --noheading --format '{{.Name}}' | sort | xargs)" = "bed-data others" ]
+on h2 sh -c 'test -e "$(podman volume inspect --format "{{.Mountpoint}}" bed-data)/kept"'
+pod volume rm bed-data >/dev/null
+is_gone
+is_as_before
+fails on h2 sh -c 'ls /dev/shm/cob-*/containers/*/env-*'
+
+step "a host without podman refuses the container, and names the package"
+on h3 mv /usr/bin/podman /usr/bin/podman-away
+set_containers <<MODEL
+cobs: {h3/web: {kind: container, content: {image: "h1:5000/web@$one"}}}
+MODEL
+fails_with "install the package \`podman\`" ctl switch $cluster_generation --wait 1m
+on h3 mv /usr/bin/podman-away /usr/bin/podman
+
+step "the daemon of the host is killed $kills times while containers come, change and go"
+RANDOM=13
+permit_many_starts h2
+killed=0
+round=0
+containers_of_round() {
+    case $((round % 3)) in
+    1) containers_model "$one" "retries: 6" ;;
+    2) containers_model "$two" "retries: 6" ;;
+    *) nothing ;;
+    esac
+}
+while [ $killed -lt "$kills" ]; do
+    round=$((round + 1))
+    set_containers < <(containers_of_round)
+    ctl switch $cluster_generation --wait 3m >/dev/null 2>&1 &
+    switching=$!
+    for _ in 1 2 3; do
+        sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+        on h2 systemctl kill --signal=KILL cobd 2>/dev/null && killed=$((killed + 1))
+    done
+    wait $switching || true
+    patience=180 soon ctl status
+    case $((round % 3)) in
+    1) both_show one ;;
+    2) both_show two ;;
+    *) pod volume rm --force bed-data >/dev/null; is_gone && is_as_before ;;
+    esac
+done
+echo "       $killed kills in $round switches"
+set_containers < <(nothing)
+reach_cluster
+limit_starts h2
+pod volume rm --force bed-data >/dev/null
+is_gone
+is_as_before
+
+step "containers keep the contract of kinds, and such as break it are found"
+tried() { # COLOUR
+    printf '{"image": "h1:5000/web@%s", "name": "tried", "env": {"COLOUR": "%s"}, "settle": "100ms", "grace": "1s"}' "$one" "$1"
+}
+try_container() {
+    on h2 cobctl test-kind container --content "$(tried red)" --watch /etc/systemd --watch /srv/shown "$@"
+}
+said=$(try_container --other "$(tried blue)" --kills 2 --arrange failed='systemctl kill --signal=KILL --kill-who=main container-tried; systemctl is-failed container-tried' \
+    --arrange stale='systemctl disable container-tried') || { echo "$said" >&2; false; }
+echo "       $(grep -c '^✓' <<< "$said") of $(grep -c '^[✓✗?]' <<< "$said") hold"
+put h2 /usr/lib/systemd/system/container-tried.service.d/planted.conf <<< '[Service]
+ExecStartPost=/bin/touch /srv/shown/left'
+on h2 systemctl daemon-reload
+! said=$(try_container --kills 0) && grep -F -A 1 '✗' <<< "$said" | grep -F "the reverse transition restores the first state" >/dev/null ||
+    { echo "$said" >&2; false; }
+on h2 sh -c 'rm -r /usr/lib/systemd/system/container-tried.service.d /srv/shown; systemctl daemon-reload'
+
+pod rm --force --time 0 others >/dev/null
+for host in h1 h2; do
+    on $host sh -c 'podman image rm --all --force >/dev/null 2>&1; podman volume prune --force >/dev/null 2>&1; systemctl disable --now bed-containers 2>/dev/null
+        rm -rf /etc/systemd/system/bed-containers.service /etc/containers/registries.conf.d/bed.conf /etc/containers/storage.conf /etc/containers/containers.conf
+        systemctl daemon-reload'
+done
+on h1 sh -c "systemctl stop bed-registry; rm -rf /etc/docker/registry/bed.yml /var/lib/bed-registry $site/word"
+set_containers < <(nothing)
+unset -f diagnose
