@@ -783,8 +783,7 @@ const TABLE: &[Row] = &[
             r#"{"image": "h1:5000/a/web:1@sha256:SUM", "command": ["-x", ""], "entrypoint": ["/a"], "user": 1000}"#,
             r#"{"image": "[::1]:5000/web@sha256:SUM", "publish": ["80:80", "127.0.0.1:53:53/udp", "[::1]:8000-8010:80-90"]}"#,
             r#"{"image": "a.b/c@sha256:SUM", "volumes": ["/a:/b", "/a b:/b:ro", "data:/data:Z"], "remove_volumes": true}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "networks": ["front", "back"], "env": {"A": "b
-c"}, "user": "7:7"}"#,
+            r#"{"image": "a.b/c@sha256:SUM", "networks": ["front", "back"], "env": {"A": "b\nc"}, "user": "7:7"}"#,
             r#"{"image": "a.b/c@sha256:SUM", "networks": ["host"], "read_only": true, "memory": "512M", "cpus": 1.5}"#,
             r#"{"image": "a.b/c@sha256:SUM", "health": {"command": "true"}, "cpus": 2, "memory": 8388608}"#,
             r#"{"image": "a.b/c@sha256:SUM", "health": {"command": ["a", "b"], "interval": "10s", "retries": 1}}"#,

@@ -115,8 +115,8 @@ fn accept_without(cob: &Cob, is_installed: bool) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::cob::{Need, TransitionNeeds};
-    use cob_types::{Fingerprint, KindName, StateName};
+    use cob_types::cob::{Fingerprint, Need, TransitionNeeds};
+    use cob_types::{KindName, StateName};
 
     use super::*;
 

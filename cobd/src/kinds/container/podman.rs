@@ -8,6 +8,9 @@ use crate::kinds::native::{Ran, run_bounded};
 /// The program, at the place in all distributions: units of systemd name programs by their paths.
 pub(super) const PODMAN: &str = "/usr/bin/podman";
 
+/// Keeps podman's notes of each step out of the journal, where the last words of a container are looked for.
+pub(super) const QUIET: &str = "--events-backend=file";
+
 /// The label of networks and volumes that COB has made.
 pub(super) const LABEL: &str = "cob";
 
@@ -72,7 +75,7 @@ pub(super) fn unit_of(container: &str) -> Result<String, String> {
 }
 
 fn end_of(words: &[&str]) -> Result<Ran, String> {
-    run_bounded(Command::new(PODMAN).args(words), b"")
+    run_bounded(Command::new(PODMAN).arg(QUIET).args(words), b"")
 }
 
 fn complaint(words: &[&str], ran: &Ran) -> String {

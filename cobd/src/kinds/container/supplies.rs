@@ -172,3 +172,51 @@ fn pull(content: &Container) -> Result<(), String> {
     let words: Vec<&str> = ["pull"].into_iter().chain(file.as_deref()).chain([content.image.as_str()]).collect();
     podman(&words).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn supplies(private: &std::path::Path) -> Supplies {
+        let task = json!({
+            "goal": "start", "folder": "/x", "identity": "", "working_folder": "/x", "private": null, "timeout_ms": 1,
+            "grace_ms": 1, "systemd": {"address": null, "units": "/x"}, "rests_on": null, "rests_down": false,
+            "leaving": false, "triggers": [],
+        });
+        let call = json!({
+            "cob": "n1/web", "task": task, "service": "{}", "unit": "container-web.service", "private": private,
+            "variables": private.join("env-1"), "secrets": ["TOKEN", "WORD"], "pulls_first": false,
+        });
+        serde_json::from_value(call).expect("a call")
+    }
+
+    fn container(word: &str) -> Container {
+        let env = json!({"TOKEN": "a b=c", "WORD": word, "COLOUR": "red"});
+        let content = json!({"image": "localhost/web:1", "allow_tag": true, "env": env});
+        cob_kinds::read(&content.to_string()).expect("good")
+    }
+
+    #[test]
+    fn values_of_secrets_are_handed_over_in_a_file_for_root_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let private = folder.path().join("containers/n1+web");
+        let supplies = supplies(&private);
+        make_folder(&private).expect("made");
+        fs::write(private.join("env-0"), "OLD=secret").expect("written");
+        supplies.hand_over_secrets(&container("x")).expect("handed over");
+        let names: Vec<_> =
+            fs::read_dir(&private).expect("listed").map(|entry| entry.expect("one").file_name()).collect();
+        assert_eq!(names, ["env-1"], "values of an earlier content are gone");
+        assert_eq!(fs::read_to_string(private.join("env-1")).expect("read"), "TOKEN=a b=c\nWORD=x\n");
+        let mode = |path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
+        assert_eq!((mode(private.clone()), mode(private.join("env-1"))), (0o700, 0o600));
+        for lines in ["-----BEGIN\nkey", "a\r"] {
+            let error = supplies.hand_over_secrets(&container(lines)).expect_err("several lines");
+            assert!(error.contains("`WORD`") && error.contains("file-tree") && !error.contains(lines), "{error}");
+        }
+    }
+}

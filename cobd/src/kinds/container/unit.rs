@@ -7,7 +7,7 @@ use cob_kinds::{Container, Health};
 use cob_types::{CobId, Command, canonical, secret};
 use serde_json::json;
 
-use super::podman::PODMAN;
+use super::podman::{PODMAN, QUIET};
 
 /// The most bytes of the service's content: it becomes a word of a command, which the kernel limits.
 const MAX: usize = 64 << 10;
@@ -82,7 +82,7 @@ fn ready(name: &str, health: &Health) -> Vec<String> {
         Command::Shell(text) => ["/bin/sh", "-c", text].map(str::to_owned).to_vec(),
         Command::Argv(words) => words.clone(),
     };
-    [PODMAN, "exec", name].map(str::to_owned).into_iter().chain(words).collect()
+    [PODMAN, QUIET, "exec", name].map(str::to_owned).into_iter().chain(words).collect()
 }
 
 fn unit_file(content: &Container, cob: &CobId, grace_ms: u64, variables: Option<&Path>) -> String {
@@ -111,7 +111,7 @@ fn unit_file(content: &Container, cob: &CobId, grace_ms: u64, variables: Option<
     line(&format!("TimeoutStopSec={}", grace + 60));
     line("ExecStartPre=/bin/rm -f %t/%n.ctr-id");
     line(&format!(
-        "ExecStart={PODMAN} run --cidfile=%t/%n.ctr-id --sdnotify=conmon --cgroups=no-conmon --detach --rm \\"
+        "ExecStart={PODMAN} {QUIET} run --cidfile=%t/%n.ctr-id --sdnotify=conmon --cgroups=no-conmon --detach --rm \\"
     ));
     let options = options(content, cob, variables);
     for option in &options {
@@ -120,8 +120,8 @@ fn unit_file(content: &Container, cob: &CobId, grace_ms: u64, variables: Option<
     let command: Vec<String> =
         std::iter::once(&content.image).chain(&content.command).map(|word| quoted(word)).collect();
     line(&format!("    {}", command.join(" ")));
-    line(&format!("ExecStop={PODMAN} stop --ignore --time={grace} --cidfile=%t/%n.ctr-id"));
-    line(&format!("ExecStopPost={PODMAN} rm --force --ignore --time={grace} --cidfile=%t/%n.ctr-id"));
+    line(&format!("ExecStop={PODMAN} {QUIET} stop --ignore --time={grace} --cidfile=%t/%n.ctr-id"));
+    line(&format!("ExecStopPost={PODMAN} {QUIET} rm --force --ignore --time={grace} --cidfile=%t/%n.ctr-id"));
     line("");
     line("[Install]");
     line("WantedBy=multi-user.target");
@@ -168,10 +168,8 @@ fn options(content: &Container, cob: &CobId, variables: Option<&Path>) -> Vec<St
         let time = |time: cob_kinds::Time| format!("{}ms", time.0.as_millis());
         match &health.command {
             Command::Shell(text) => add("health-cmd", text),
-            Command::Argv(words) => {
-                let words: Vec<&str> = std::iter::once("CMD").chain(words.iter().map(String::as_str)).collect();
-                add("health-cmd", &json!(words));
-            }
+            // With the word `CMD` before it podman 4.3 takes the list for a text.
+            Command::Argv(words) => add("health-cmd", &json!(words)),
         }
         add("health-interval", &time(health.interval));
         add("health-timeout", &time(health.timeout));
@@ -273,12 +271,12 @@ mod tests {
             (service["ready"].clone(), service["unit_file"].as_str().expect("a text").to_owned())
         };
         let (ready, text) = service(r#"["/bin/probe","x y"]"#);
-        assert_eq!(ready, json!([PODMAN, "exec", "web-app", "/bin/probe", "x y"]));
-        assert!(text.contains(r#""--health-cmd=[\"CMD\",\"/bin/probe\",\"x y\"]""#), "{text}");
+        assert_eq!(ready, json!([PODMAN, QUIET, "exec", "web-app", "/bin/probe", "x y"]));
+        assert!(text.contains(r#""--health-cmd=[\"/bin/probe\",\"x y\"]""#), "{text}");
         assert!(text.contains("--health-interval=10000ms") && text.contains("--health-retries=2"), "{text}");
         assert!(text.contains("--health-on-failure=kill"), "{text}");
         let (ready, text) = service(r#""probe | grep ok""#);
-        assert_eq!(ready, json!([PODMAN, "exec", "web-app", "/bin/sh", "-c", "probe | grep ok"]));
+        assert_eq!(ready, json!([PODMAN, QUIET, "exec", "web-app", "/bin/sh", "-c", "probe | grep ok"]));
         assert!(text.contains(r#""--health-cmd=probe | grep ok""#), "{text}");
     }
 
