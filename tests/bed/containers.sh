@@ -270,15 +270,19 @@ tried() { # COLOUR
 try_container() {
     on h2 cobctl test-kind container --content "$(tried red)" --watch /etc/systemd --watch /srv/shown "$@"
 }
-said=$(try_container --other "$(tried blue)" --kills 2 --arrange failed='systemctl kill --signal=KILL --kill-who=main container-tried; systemctl is-failed container-tried' \
-    --arrange stale='systemctl disable container-tried') || { echo "$said" >&2; false; }
+# Otherwise systemd starts it again at once.
+put h2 /run/systemd/system/container-tried.service.d/once.conf <<< '[Service]
+Restart=no'
+said=$(try_container --other "$(tried blue)" --kills 2 --arrange stale='systemctl disable container-tried' \
+    --arrange failed='podman kill tried; until systemctl is-failed container-tried; do sleep 0.1; done') &&
+    ! grep "not tried" <<< "$said" || { echo "$said" >&2; false; }
 echo "       $(grep -c '^✓' <<< "$said") of $(grep -c '^[✓✗?]' <<< "$said") hold"
 put h2 /usr/lib/systemd/system/container-tried.service.d/planted.conf <<< '[Service]
 ExecStartPost=/bin/touch /srv/shown/left'
 on h2 systemctl daemon-reload
 ! said=$(try_container --kills 0) && grep -F -A 1 '✗' <<< "$said" | grep -F "the reverse transition restores the first state" >/dev/null ||
     { echo "$said" >&2; false; }
-on h2 sh -c 'rm -r /usr/lib/systemd/system/container-tried.service.d /srv/shown; systemctl daemon-reload'
+on h2 sh -c 'rm -r /usr/lib/systemd/system/container-tried.service.d /run/systemd/system/container-tried.service.d /srv/shown; systemctl daemon-reload'
 
 pod rm --force --time 0 others >/dev/null
 for host in h1 h2; do

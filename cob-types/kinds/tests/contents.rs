@@ -2,13 +2,17 @@
 
 #[path = "contents/databases.rs"]
 mod databases;
+#[path = "contents/programs.rs"]
+mod programs;
 
+use databases::DATABASES;
+use programs::PROGRAMS;
 use serde_json::Value;
 
 /// A kind, contents that are accepted, and contents that are refused.
 type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-const TABLE: &[Row] = &[
+const SETTINGS: &[Row] = &[
     (
         "package",
         &[
@@ -775,106 +779,16 @@ const TABLE: &[Row] = &[
         &["null", "{}", r#"{"exports": {}}"#, r#"{"exports": {"port": 80, "all": [1, "x", null], "m": {"n": true}}}"#],
         &[r#"{"exports": []}"#, r#"{"exports": "port"}"#, r#"{"export": {}}"#, r#"{"seconds": 1}"#, "[]", r#""text""#],
     ),
-    (
-        "container",
-        &[
-            r#"{"image": "docker.io/library/nginx@sha256:SUM"}"#,
-            r#"{"image": "localhost/web:1", "allow_tag": true, "name": "Web_1.a-b", "enabled": false}"#,
-            r#"{"image": "h1:5000/a/web:1@sha256:SUM", "command": ["-x", ""], "entrypoint": ["/a"], "user": 1000}"#,
-            r#"{"image": "[::1]:5000/web@sha256:SUM", "publish": ["80:80", "127.0.0.1:53:53/udp", "[::1]:8000-8010:80-90"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "volumes": ["/a:/b", "/a b:/b:ro", "data:/data:Z"], "remove_volumes": true}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "networks": ["front", "back"], "env": {"A": "b\nc"}, "user": "7:7"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "networks": ["host"], "read_only": true, "memory": "512M", "cpus": 1.5}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "health": {"command": "true"}, "cpus": 2, "memory": 8388608}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "health": {"command": ["a", "b"], "interval": "10s", "retries": 1}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "options": ["--cap-add=NET_ADMIN", "--privileged"], "auth_file": "/a"}"#,
-        ],
-        &[
-            "null",
-            r#"{"image": ""}"#,
-            r#"{"image": "nginx@sha256:SUM"}"#,
-            r#"{"image": "library/nginx@sha256:SUM"}"#,
-            r#"{"image": "docker.io/library/nginx:1.27"}"#,
-            r#"{"image": "docker.io/library/nginx"}"#,
-            r#"{"image": "docker.io/library/nginx@sha256:12", "allow_tag": true}"#,
-            r#"{"image": "docker.io/library/nginx@md5:SUM"}"#,
-            r#"{"image": "--help", "allow_tag": true}"#,
-            r#"{"image": "a.b/c d", "allow_tag": true}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "name": "-web"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "name": "a/b"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "name": ""}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "command": "nginx"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["80"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["0:80"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["80:65536"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["80-82:80-81"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["9-8:9-8"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["::1:80:80"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["db1:80:80"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["80:80/icmp"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "publish": ["80:80"], "networks": ["host"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "networks": ["none", "front"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "networks": ["container:web"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "volumes": ["./data:/data"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "volumes": ["/data"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "volumes": ["/data:data"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "volumes": ["/a:/b:ro:x"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "volumes": ["/a:/b"], "remove_volumes": true}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "env": {"COB_X": "y"}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "env": {"A B": "y"}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "env": {"A*": "y"}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "user": "a b"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "user": true}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "memory": "512"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "memory": "half"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "cpus": 0}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "cpus": "two"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "health": {}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "health": {"command": " "}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "health": {"command": "a", "interval": "500ms"}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "health": {"command": "a", "retries": 0}}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "options": ["-d"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "options": ["--cap-add NET_ADMIN"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "options": ["--name=x"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "options": ["--restart=always"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "options": ["cap-add=x"]}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "auth_file": "auth.json"}"#,
-            r#"{"image": "a.b/c@sha256:SUM", "ports": ["80:80"]}"#,
-        ],
-    ),
-    (
-        "service",
-        &[
-            r#"{"start": "sleep 5"}"#,
-            r#"{"start": ["sleep", "5"], "stop": "true", "status": "true", "ready": ["true"], "settle": "0s"}"#,
-            r#"{"start": "sleep 5", "dir": "/srv/app", "env": {"A": "b"}, "exports": {"port": 80}}"#,
-        ],
-        &[
-            "null",
-            "{}",
-            r#"{"stop": "true"}"#,
-            r#"{"start": 5}"#,
-            r#"{"start": [5]}"#,
-            r#"{"start": {"run": "sleep 5"}}"#,
-            r#"{"start": "sleep 5", "status": "true"}"#,
-            r#"{"start": "sleep 5", "dir": "srv/app"}"#,
-            r#"{"start": "sleep 5", "dir": ""}"#,
-            r#"{"start": "sleep 5", "env": {"COB_ID": "x"}}"#,
-            r#"{"start": "sleep 5", "env": {"A=B": "x"}}"#,
-            r#"{"start": "sleep 5", "env": {"": "x"}}"#,
-            r#"{"start": "sleep 5", "env": {"A": ["x"]}}"#,
-            r#"{"start": "sleep 5", "env": ["A"]}"#,
-            r#"{"start": "sleep 5", "exports": ["port"]}"#,
-            r#"{"start": "sleep 5", "settle": "200h"}"#,
-            r#"{"start": "sleep 5", "stopp": "true"}"#,
-        ],
-    ),
 ];
+
+fn table() -> impl Iterator<Item = &'static Row> {
+    SETTINGS.iter().chain(DATABASES).chain(PROGRAMS)
+}
 
 #[test]
 fn contents_are_accepted_or_refused() {
     let mut wrong = Vec::new();
-    for (kind, good, bad) in TABLE.iter().chain(databases::TABLE) {
+    for (kind, good, bad) in table() {
         let entry = cob_kinds::find(kind).expect("a kind");
         let read = |content: &str| {
             let content: Value = serde_json::from_str(&content.replace("SUM", &"0a".repeat(32))).expect("JSON");
@@ -888,7 +802,7 @@ fn contents_are_accepted_or_refused() {
 
 #[test]
 fn every_kind_with_a_content_type_has_a_row() {
-    let in_table = |name: &str| TABLE.iter().chain(databases::TABLE).any(|(kind, ..)| *kind == name);
+    let in_table = |name: &str| table().any(|(kind, ..)| *kind == name);
     let missing = cob_kinds::ALL.iter().filter(|entry| entry.schema().is_some() && !in_table(entry.kind.name));
     // Budgets are not written by hand.
     assert_eq!(missing.map(|entry| entry.kind.name).collect::<Vec<_>>(), ["budget"], "others need a row");

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-pub(super) const TABLE: &[Row] = &[
+pub(super) const DATABASES: &[Row] = &[
     (
         "postgresql-role",
         &[
