@@ -261,9 +261,10 @@ impl Content for Container {
     }
 
     fn footprint(&self, cob: &CobId) -> Footprint {
-        let (name, unit) = (self.container_name(cob), self.unit_name(cob));
-        let mut footprint = Footprint::of("container", name).with_own([format!("{UNITS}/{unit}")]);
-        footprint.parts.push(Subject { sort: Subject::UNIT, name: unit });
+        // A unit has a single container, of the same name.
+        let unit = self.unit_name(cob);
+        let file = format!("{UNITS}/{unit}");
+        let mut footprint = Footprint::of(Subject::UNIT, unit).with_own([file]);
         // Two lines of the same container are a fault of podman, not of two owners.
         let ports: BTreeSet<String> =
             self.publish.iter().filter_map(|text| Published::read(text)).flat_map(|port| port.names()).collect();
@@ -497,12 +498,13 @@ mod tests {
     }
 
     #[test]
-    fn a_container_owns_its_name_its_unit_and_its_ports() {
+    fn a_container_owns_its_unit_and_its_ports() {
         let of_id = footprint("");
-        assert_eq!(of_id.subject, Some(Subject { sort: "container", name: "web-app".to_owned() }));
+        let unit = Subject { sort: Subject::UNIT, name: "container-web-app.service".to_owned() };
+        assert_eq!((of_id.subject, of_id.parts), (Some(unit), Vec::new()));
         assert_eq!(of_id.files[0].path, "/etc/systemd/system/container-web-app.service");
-        assert_eq!(of_id.parts, [Subject { sort: Subject::UNIT, name: "container-web-app.service".to_owned() }]);
-        assert_eq!(footprint(r#","name":"x""#).subject.map(|subject| subject.name).as_deref(), Some("x"));
+        let named = footprint(r#","name":"x""#).subject.map(|subject| subject.name);
+        assert_eq!(named.as_deref(), Some("container-x.service"));
         // Two spellings of all addresses are the same port.
         for all in ["80:8080", "0.0.0.0:80:8080/tcp", "[::]:80:1"] {
             assert_eq!(ports(&format!(r#","publish":["{all}"]"#)), ["80/tcp"], "{all}");

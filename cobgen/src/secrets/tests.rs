@@ -193,6 +193,11 @@ fn built_in_kinds_have_secrets_in_a_single_key() {
         ("mariadb-user", "{name: app, password: SECRET}", "{name: SECRET}"),
         ("mariadb-user", "{name: app, password_hash: SECRET}", "{name: app, host: SECRET}"),
         ("exec", "{command: [/bin/true], env: {PASSWORD: SECRET}}", "{command: [/bin/echo, SECRET]}"),
+        (
+            "container",
+            "{image: localhost/a, allow_tag: true, env: {PASSWORD: SECRET}}",
+            "{image: localhost/a, allow_tag: true, command: [SECRET]}",
+        ),
     ] {
         let found = |content: &str| {
             let content = content.replace("SECRET", "\"{{ secret('db') }}\"");
