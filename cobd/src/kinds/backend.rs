@@ -55,7 +55,7 @@ pub trait Backend: Send + Sync {
     /// Validates a new or changed change object for this host: whether it has what no other change object brings.
     ///
     /// # Errors
-    /// What is missing, as text.
+    /// The missing part, as text.
     fn accept_here(&self, _cob: &Cob) -> Result<(), String> {
         Ok(())
     }

@@ -14,8 +14,8 @@ use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, Tran
 use crate::kinds::service::{Call, ServiceKind};
 use crate::run::MOVE_CONTAINER;
 
-/// The back end `container`. The folders of services are those of containers, too, so what departed containers left is
-/// restored by the back end `service`.
+/// The back end `container`. The folders of services are those of containers, too, so the back end `service` also
+/// restores the earlier state after a departure.
 #[derive(Debug, Default)]
 pub(in crate::kinds) struct ContainerKind {
     service: ServiceKind,

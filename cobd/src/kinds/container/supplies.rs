@@ -74,7 +74,7 @@ fn moved(mut call: Supplies) -> Result<(), String> {
 }
 
 impl Supplies {
-    /// Makes what a start needs.
+    /// Makes image, networks, volumes and the file of secrets for a start.
     fn supply(&self, content: &Container, name: &str) -> Result<(), String> {
         if !is_installed() {
             return Err(format!(
@@ -133,7 +133,7 @@ impl Supplies {
         written.map_err(|e| format!("putting its secrets into memory: {}: {e}", folder.display()))
     }
 
-    /// Removes what a stopped container leaves.
+    /// Removes the rest of a stopped container.
     fn clear(&self, content: &Container, name: &str) -> Result<(), String> {
         if let Some(folder) = &self.private {
             remove_folder(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
