@@ -492,7 +492,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 30] = [
+const FOREIGN: [(&str, &str); 32] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
