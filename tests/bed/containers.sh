@@ -291,5 +291,6 @@ for host in h1 h2; do
         systemctl daemon-reload'
 done
 on h1 sh -c "systemctl stop bed-registry; rm -rf /etc/docker/registry/bed.yml /var/lib/bed-registry $site/word"
-set_containers < <(nothing)
+on h1 rm $site/containers.yaml
+switch_cluster
 unset -f diagnose

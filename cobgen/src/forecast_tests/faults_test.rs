@@ -175,11 +175,7 @@ fn a_replayed_case_has_the_result_that_it_had_among_all() {
         let mut same = finding.clone();
         (same.cases, same.also) = (1, Vec::new());
         assert_eq!(replay.report.findings, [same]);
-        assert!(
-            replay.trace.starts_with(|c: char| c == ' ') && replay.trace.contains(&finding.fault),
-            "{}",
-            replay.trace
-        );
+        assert!(replay.trace.starts_with(' ') && replay.trace.contains(&finding.fault), "{}", replay.trace);
         for also in &finding.also {
             let replay = switch.replay(&also.parse().expect("a fault")).expect("the same fault");
             assert_eq!(replay.report.findings[0].end, finding.end, "{also}");

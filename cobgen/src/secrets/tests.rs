@@ -191,7 +191,7 @@ fn built_in_kinds_have_secrets_in_a_single_key() {
     for (kind, accepted, refused) in [
         ("postgresql-role", "{name: app, password: SECRET}", "{name: SECRET}"),
         ("mariadb-user", "{name: app, password: SECRET}", "{name: SECRET}"),
-        ("mariadb-user", "{name: app, password_hash: SECRET}", "{name: app, host: SECRET}"),
+        ("mariadb-user", "{name: app, password_hash: SECRET}", "{name: SECRET}"),
         ("exec", "{command: [/bin/true], env: {PASSWORD: SECRET}}", "{command: [/bin/echo, SECRET]}"),
         (
             "container",
