@@ -72,8 +72,8 @@ impl OwnerSocket {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(e)),
         }
-        // Bound inside a private folder and renamed: at no moment can other users connect, and the old name is replaced
-        // in one step.
+        // Bound inside a private folder and renamed: at no moment can other users connect, and a rename
+        // replaces the old name.
         let private =
             tempfile::Builder::new().prefix(".s").rand_bytes(4).tempdir_in(folder_of(path)).map_err(failed)?;
         let inner = private.path().join("s");

@@ -167,7 +167,7 @@ fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
 
 /// Explains from the statuses of a cluster that was fetched already.
 pub(super) fn from_cluster<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Explanation<'a> {
-    explain(cob, &|id: &CobId| seen(cluster.hosts.iter().find(|h| h.name.as_str() == id.host_str()), id))
+    explain(cob, &|id: &CobId| Seen::of(cluster.hosts.iter().find(|h| h.name.as_str() == id.host_str()), id))
 }
 
 /// The explanations of change objects, one for each first cause.
@@ -203,19 +203,8 @@ fn over<'a>(
         if host.is_none() {
             missing.borrow_mut()(id.host());
         }
-        seen(host, id)
+        Seen::of(host, id)
     })
-}
-
-fn seen<'a>(host: Option<&'a HostStatus>, id: &CobId) -> Seen<'a> {
-    match host {
-        None => Seen::NotAsked,
-        Some(host) if !host.reachable => Seen::Unreachable(host.error.as_deref().unwrap_or("no reason is known")),
-        Some(host) => match host.cobs.iter().find(|c| c.id == *id) {
-            Some(cob) => Seen::Found(host, cob),
-            None => Seen::Absent(host),
-        },
-    }
 }
 
 /// Asks the hosts on the path that have not answered yet.

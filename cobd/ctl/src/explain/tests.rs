@@ -11,14 +11,7 @@ use crate::testing::{NOW, failed, grant, host, id, lock, moving, s, settled, sta
 
 /// The view of a walk on these hosts. A host with `reachable: false` was asked and did not answer.
 fn see<'a>(hosts: &'a [HostStatus]) -> impl Fn(&CobId) -> Seen<'a> {
-    |cob| match hosts.iter().find(|h| h.name.as_str() == cob.host_str()) {
-        None => Seen::NotAsked,
-        Some(host) if !host.reachable => Seen::Unreachable(host.error.as_deref().unwrap_or_default()),
-        Some(host) => match host.cobs.iter().find(|c| c.id == *cob) {
-            Some(cob) => Seen::Found(host, cob),
-            None => Seen::Absent(host),
-        },
-    }
+    |cob| Seen::of(hosts.iter().find(|h| h.name.as_str() == cob.host_str()), cob)
 }
 
 fn of<'a>(hosts: &'a [HostStatus], cob: &str) -> Explanation<'a> {

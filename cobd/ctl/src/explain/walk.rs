@@ -29,6 +29,21 @@ pub enum Seen<'a> {
     NotAsked,
 }
 
+impl<'a> Seen<'a> {
+    /// A change object of this host; `None`: the host was not asked.
+    #[must_use]
+    pub fn of(host: Option<&'a HostStatus>, id: &CobId) -> Self {
+        match host {
+            None => Self::NotAsked,
+            Some(host) if !host.reachable => Self::Unreachable(host.error.as_deref().unwrap_or("no reason is known")),
+            Some(host) => match host.cobs.iter().find(|c| c.id == *id) {
+                Some(cob) => Self::Found(host, cob),
+                None => Self::Absent(host),
+            },
+        }
+    }
+}
+
 /// A question about a change object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Why {

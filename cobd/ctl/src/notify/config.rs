@@ -1,4 +1,4 @@
-//! The file of `cobctl notify`: who hears of what.
+//! The file of `cobctl notify`: receivers, and the notices of each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ pub struct Receiver {
     pub name: String,
     /// How it receives messages.
     pub way: Way,
-    /// What it hears of.
+    /// The kinds of its notices.
     pub on: BTreeSet<NoticeKind>,
     /// The shortest time between two messages.
     pub every: Duration,

@@ -1,4 +1,4 @@
-//! Notifications: what happens in the cluster goes to people and programs.
+//! Notifications: news of the cluster for people and programs.
 //!
 //! ```text
 //! statuses, histories --> [observe]: conditions that begin and end --> [outbox]: messages, for each receiver
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 /// The longest file of a former run, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
-/// What a restart needs.
+/// The data that a restart needs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct NotifyState {
     /// The open conditions.

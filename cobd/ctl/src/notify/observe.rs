@@ -1,4 +1,4 @@
-//! Conditions of the cluster that people want to hear of, from the statuses of all hosts.
+//! Conditions of the cluster for notices, from the statuses of all hosts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const LONGEST: usize = 2000;
 /// The most change objects that are explained at a time.
 const EXPLAINED: usize = 100;
 
-/// What a notice is about.
+/// The subject of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoticeKind {
@@ -96,17 +96,17 @@ pub enum NoticeState {
 pub struct Notice {
     /// The same for the begin and the end of a condition, and for all observers of a cluster that saw its begin.
     pub id: String,
-    /// What it is about.
+    /// Its subject.
     pub kind: NoticeKind,
     /// Whether the condition begins or ends.
     pub state: NoticeState,
     /// When it was observed, in nanoseconds since 1970-01-01 UTC.
     pub at_ns: u64,
-    /// The host, if it is about one.
+    /// The host of the subject, if any.
     pub host: Option<HostName>,
-    /// The change object, if it is about one.
+    /// The change object of the subject, if any.
     pub cob: Option<CobId>,
-    /// The generation, if it is about one.
+    /// The generation of the subject, if any.
     pub generation: Option<GenerationNumber>,
     /// A sentence for people.
     pub text: String,
@@ -325,7 +325,7 @@ fn attempts(cob: &CobStatus) -> String {
 }
 
 /// The first causes of change objects that are on their way for long. Failures, conflicts and hosts without an answer
-/// are conditions of their own; people know what they have stopped.
+/// are conditions of their own. Stops and pauses are orders of operators, and so no news.
 fn stuck(cluster: &ClusterStatus, delays: Delays, found: &mut BTreeMap<Key, Condition>) {
     let limit = u64::try_from(delays.stuck.as_nanos()).unwrap_or(u64::MAX);
     let is_stuck = |host: &HostStatus, cob: &CobStatus| {
@@ -338,14 +338,8 @@ fn stuck(cluster: &ClusterStatus, delays: Delays, found: &mut BTreeMap<Key, Cond
     let hosts = cluster.hosts.iter().filter(|host| host.reachable && !host.paused);
     let late =
         hosts.flat_map(|host| host.cobs.iter().filter(move |cob| is_stuck(host, cob)).map(move |cob| (host, cob)));
-    let see = |id: &CobId| match cluster.hosts.iter().find(|host| host.name.as_str() == id.host_str()) {
-        None => Seen::NotAsked,
-        Some(host) if !host.reachable => Seen::Unreachable(host.error.as_deref().unwrap_or_default()),
-        Some(host) => match host.cobs.iter().find(|cob| cob.id == *id) {
-            Some(cob) => Seen::Found(host, cob),
-            None => Seen::Absent(host),
-        },
-    };
+    let by_name: BTreeMap<&str, &HostStatus> = cluster.hosts.iter().map(|host| (host.name.as_str(), host)).collect();
+    let see = |id: &CobId| Seen::of(by_name.get(id.host_str()).copied(), id);
     let mut causes: BTreeMap<CobId, (Condition, usize)> = BTreeMap::new();
     for (host, cob) in late.take(EXPLAINED) {
         let explanation = explain(&cob.id, &see);
