@@ -14,7 +14,7 @@ use serde_with::skip_serializing_none;
 use super::near::near;
 use super::{Context, leaving};
 use crate::args::{ExplainArgs, Which};
-use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving, still_there};
+use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_in, explain_leaving, still_there};
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
@@ -165,18 +165,13 @@ fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
     }
 }
 
-/// Explains from the statuses of a cluster that was fetched already.
-pub(super) fn from_cluster<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Explanation<'a> {
-    explain(cob, &|id: &CobId| Seen::of(cluster.hosts.iter().find(|h| h.name.as_str() == id.host_str()), id))
-}
-
 /// The explanations of change objects, one for each first cause.
 pub(super) fn first_causes<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
     let mut culprits = Vec::new();
     let mut lines = Vec::new();
     // Of thousands of waiters for the same change object, the first few are enough.
     for cob in cobs.take(CAUSES * 20) {
-        let explanation = from_cluster(cluster, cob);
+        let explanation = explain_in(cluster, cob);
         if lines.len() == CAUSES {
             break;
         }

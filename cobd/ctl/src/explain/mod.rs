@@ -17,4 +17,4 @@ mod tests;
 
 pub use cause::{Cause, CauseKind};
 pub use told::{Explained, ExplainedCause, ExplainedCob, ExplainedWait};
-pub use walk::{Explanation, Seen, explain, explain_leaving, still_there};
+pub use walk::{Explanation, Seen, explain, explain_in, explain_leaving, still_there};

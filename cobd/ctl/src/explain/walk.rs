@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cob_types::status::{CobStatus, Holder, HostStatus, Phase, SwitchWait, Wait};
+use cob_types::status::{ClusterStatus, CobStatus, Holder, HostStatus, Phase, SwitchWait, Wait};
 use cob_types::{CobId, StateName};
 
 use super::cause::{Cause, CauseKind};
@@ -124,6 +124,13 @@ pub struct Explanation<'a> {
 /// Explains why a change object is in its state. The walk calls `see` once for each change object.
 pub fn explain<'a>(cob: &CobId, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
     answer(cob, Why::Away, see)
+}
+
+/// Explains from the statuses of a cluster.
+#[must_use]
+pub fn explain_in<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Explanation<'a> {
+    let by_name: BTreeMap<&str, &HostStatus> = cluster.hosts.iter().map(|host| (host.name.as_str(), host)).collect();
+    explain(cob, &|id: &CobId| Seen::of(by_name.get(id.host_str()).copied(), id))
 }
 
 /// Explains why a change object that a switch removes has not departed.

@@ -9,7 +9,7 @@ use cob_types::{CobId, GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::explain::{CauseKind, Seen, explain};
+use crate::explain::{CauseKind, explain_in};
 use crate::gather::refusal;
 use crate::verdict::{Expected, Verdict, is_converged, is_left_there, judge};
 use crate::words::{clean_to, count, state};
@@ -338,11 +338,9 @@ fn stuck(cluster: &ClusterStatus, delays: Delays, found: &mut BTreeMap<Key, Cond
     let hosts = cluster.hosts.iter().filter(|host| host.reachable && !host.paused);
     let late =
         hosts.flat_map(|host| host.cobs.iter().filter(move |cob| is_stuck(host, cob)).map(move |cob| (host, cob)));
-    let by_name: BTreeMap<&str, &HostStatus> = cluster.hosts.iter().map(|host| (host.name.as_str(), host)).collect();
-    let see = |id: &CobId| Seen::of(by_name.get(id.host_str()).copied(), id);
     let mut causes: BTreeMap<CobId, (Condition, usize)> = BTreeMap::new();
     for (host, cob) in late.take(EXPLAINED) {
-        let explanation = explain(&cob.id, &see);
+        let explanation = explain_in(cluster, &cob.id);
         if matches!(
             explanation.first.kind,
             CauseKind::GivenUp | CauseKind::Unreachable | CauseKind::Stopped | CauseKind::Paused
