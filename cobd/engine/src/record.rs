@@ -340,6 +340,19 @@ pub enum Note {
 }
 
 impl Body {
+    /// The change object that may have failed: its last attempt did, or its state is not known.
+    #[must_use]
+    pub fn may_have_failed(&self) -> Option<&CobId> {
+        if let Self::Ended { cob, failed: true, .. }
+        | Self::Checked { cob, state: None, .. }
+        | Self::Checked { cob, unclear: true, .. } = self
+        {
+            Some(cob)
+        } else {
+            None
+        }
+    }
+
     /// Whether it must be on the disk before any message or job of its tick. The others are written with the next
     /// durable record, or a little later.
     #[must_use]

@@ -119,10 +119,7 @@ impl SwitchWatch {
             if self.state.on_failure(record.at) == Failing::Withdraw {
                 self.no_exit_states.hear(record);
             }
-            if let Body::Ended { cob, failed: true, .. }
-            | Body::Checked { cob, state: None, .. }
-            | Body::Checked { cob, unclear: true, .. } = &record.body
-            {
+            if let Some(cob) = record.body.may_have_failed() {
                 self.failed.push(cob.clone());
             } else if let Body::Ended { cob, from, to, ok: Some(true), .. } = &record.body {
                 self.made.push((cob.clone(), from.clone(), to.clone()));

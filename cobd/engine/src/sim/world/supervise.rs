@@ -58,12 +58,7 @@ impl HostSwitch {
         if self.state.on_failure(record.at) == Failing::Withdraw {
             self.no_exit_states.hear(record);
         }
-        if let Body::Ended { cob, failed: true, .. }
-        | Body::Checked { cob, state: None, .. }
-        | Body::Checked { cob, unclear: true, .. } = &record.body
-        {
-            self.failed.push(cob.clone());
-        }
+        self.failed.extend(record.body.may_have_failed().cloned());
     }
 }
 
