@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::bundle;
+    use crate::testing::{altered, bundle};
 
     fn shared(a: &Bundle, b: &Bundle) -> Vec<String> {
         let same = |id: &CobId, cob: &Arc<_>| b.cobs.get(id).is_some_and(|other| Arc::ptr_eq(cob, other));
@@ -165,22 +165,17 @@ mod tests {
             let same = new.iter().filter(|(n, v)| old.get(n) == Some(v)).count();
             prop_assert_eq!(shared(&next, &known).len(), same);
         }
+    }
 
-        /// Cut or altered bytes give the same result as the decoder, and no panic.
-        #[test]
-        fn bytes_that_were_altered_are_judged_by_the_decoder(at in any::<prop::sample::Index>(), bit in 0_u8..8, cut: bool) {
-            let known = bundle(&[(1, 0), (2, 1), (3, 2)]);
-            let before = codec::encode(&known).expect("CBOR");
-            let mut bytes = before.clone();
-            let at = at.index(bytes.len());
-            if cut {
-                bytes.truncate(at);
-            } else {
-                bytes[at] ^= 1 << bit;
-            }
-            let plain = codec::decode::<Bundle>(&bytes, MAX_BUNDLE);
-            let beside = Bundle::read(&bytes, Some((&before, &known)));
-            prop_assert_eq!(plain.map_err(|e| e.to_string()), beside.map_err(|e| e.to_string()));
+    /// Cut or altered bytes give the same result as the decoder, and no panic.
+    #[test]
+    fn bytes_that_were_altered_are_judged_by_the_decoder() {
+        let known = bundle(&[(1, 0), (2, 1), (3, 2)]);
+        let before = codec::encode(&known).expect("CBOR");
+        for (about, bytes) in altered(&before) {
+            let plain = codec::decode::<Bundle>(&bytes, MAX_BUNDLE).map_err(|error| error.to_string());
+            let beside = Bundle::read(&bytes, Some((&before, &known))).map_err(|error| error.to_string());
+            assert_eq!(plain, beside, "{about}");
         }
     }
 }

@@ -398,7 +398,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{bundle, id};
+    use crate::testing::{altered, bundle, id};
 
     fn read(bundle: &Bundle, known: Option<&Packed>) -> Packed {
         Packed::read(&codec::encode(bundle).expect("CBOR"), known).expect("in order")
@@ -508,22 +508,18 @@ mod tests {
             prop_assert!(packed.changed(&known).eq(both.into_iter().filter(differs)));
             prop_assert!(packed.changed(&known).eq(Packed::decoded(&new).changed(&Packed::decoded(&old))));
         }
+    }
 
-        /// Cut or altered bytes give the same result as the decoder, and no panic.
-        #[test]
-        fn bytes_that_were_altered_are_judged_by_the_decoder(at in any::<prop::sample::Index>(), bit in 0_u8..8, cut: bool) {
-            let known = read(&bundle(&[(1, 0), (2, 1), (3, 2)]), None);
-            let mut bytes = codec::encode(&known.whole()).expect("CBOR");
-            let at = at.index(bytes.len());
-            if cut {
-                bytes.truncate(at);
-            } else {
-                bytes[at] ^= 1 << bit;
-            }
+    /// Cut or altered bytes give the same result as the decoder, and no panic.
+    #[test]
+    fn bytes_that_were_altered_are_judged_by_the_decoder() {
+        let known = read(&bundle(&[(1, 0), (2, 1), (3, 2)]), None);
+        for (about, bytes) in altered(&codec::encode(&known.whole()).expect("CBOR")) {
             let plain = codec::decode::<Bundle>(&bytes, MAX_BUNDLE).map_err(ReadError::from);
             let judged = plain.and_then(|bundle| bundle.validate().map(|()| bundle).map_err(ReadError::from));
             let packed = Packed::read(&bytes, Some(&known));
-            prop_assert_eq!(judged.map_err(|e| e.to_string()), packed.map(|b| b.whole()).map_err(|e| e.to_string()));
+            let [judged, packed] = [judged, packed.map(|read| read.whole())].map(|read| read.map_err(|e| e.to_string()));
+            assert_eq!(judged, packed, "{about}");
         }
     }
 }

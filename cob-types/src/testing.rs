@@ -81,3 +81,13 @@ pub(crate) fn bundle(cobs: &[(u8, u8)]) -> Bundle {
     bundle.cobs = cobs.iter().map(|(n, version)| (id(*n), Arc::new(cob(*n, *version)))).collect();
     bundle
 }
+
+/// All texts of bytes with one changed bit, and all beginnings.
+pub(crate) fn altered(bytes: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let changed = (0..bytes.len() * 8).map(|bit| {
+        let mut altered = bytes.to_vec();
+        altered[bit / 8] ^= 1 << (bit % 8);
+        (format!("bit {} of byte {}", bit % 8, bit / 8), altered)
+    });
+    changed.chain((0..bytes.len()).map(|len| (format!("the first {len} bytes"), bytes[..len].to_vec())))
+}

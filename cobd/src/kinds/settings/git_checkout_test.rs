@@ -137,6 +137,29 @@ async fn changes_of_users_are_never_overwritten() {
 }
 
 #[tokio::test]
+async fn an_exchange_is_completed_after_a_kill() {
+    let host = with_repository(&[]);
+    let mut bench = Bench::new();
+    let [one, two] =
+        ["v1", "v2"].map(|reference| bench.context(&setting("git-checkout"), &content(host.path(), reference)));
+    moved(&mut bench, &one, "absent", "present").await;
+    let [record, new] = [RECORD, NEW_RECORD].map(|name| one.own.join(name));
+    // Killed after the exchange.
+    let before = fs::read(&record).expect("read");
+    moved(&mut bench, &two, "outdated", "present").await;
+    fs::rename(&record, &new).expect("renamed");
+    fs::write(&record, &before).expect("written");
+    assert_eq!(bench.state(&two).await, "outdated");
+    moved(&mut bench, &two, "outdated", "present").await;
+    assert!(!new.exists());
+    // Killed before the exchange, and the former content is wanted again.
+    fs::write(&new, &before).expect("written");
+    assert_eq!(bench.state(&two).await, "outdated");
+    moved(&mut bench, &two, "outdated", "present").await;
+    assert!(!new.exists());
+}
+
+#[tokio::test]
 async fn submodules_are_checked_out() {
     let host = with_repository(&[]);
     let (repo, library) = (host.path().join("srv/repo"), host.path().join("srv/library"));

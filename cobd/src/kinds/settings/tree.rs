@@ -97,8 +97,7 @@ impl Tree {
 
     /// The state of the folder. `before`: the note.
     pub(super) fn state(&self, before: Option<&Value>) -> Result<State, String> {
-        let unfinished = inspect(&self.beside("new"))?.is_some() || inspect(&self.beside("old"))?.is_some();
-        let mut state = State { source: None, changes: Vec::new(), unfinished };
+        let mut state = State { source: None, changes: Vec::new(), unfinished: self.is_unfinished()? };
         if inspect(&self.place)?.is_none_or(|meta| is_earlier(&meta, before)) {
             return Ok(state);
         }
@@ -113,6 +112,16 @@ impl Tree {
             }
         }
         Ok(state)
+    }
+
+    fn is_unfinished(&self) -> Result<bool, String> {
+        let folders = ["new", "old", "aside"].map(|end| self.beside(end));
+        for path in folders.iter().chain([&self.own.join(NEW_RECORD)]) {
+            if inspect(path)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Makes the folder by `fill`, and puts it at the place.
@@ -164,13 +173,21 @@ impl Tree {
         if self.is_new(before)? {
             let renamed = fs::rename(self.own.join(NEW_RECORD), self.own.join(RECORD));
             renamed.and_then(|()| durable::sync_folder(&self.own)).map_err(|error| failed(&self.own, &error))?;
+        } else if self.is_as_in(RECORD, before)? {
+            // No exchange was made.
+            place::remove_all(&self.own.join(NEW_RECORD))?;
         }
         Ok(())
     }
 
     /// Whether the exchange for the new record was made.
     fn is_new(&self, before: Option<&Value>) -> Result<bool, String> {
-        let Some(record) = self.record(NEW_RECORD)? else { return Ok(false) };
+        self.is_as_in(NEW_RECORD, before)
+    }
+
+    /// Whether the folder at the place is as in a record.
+    fn is_as_in(&self, record: &str, before: Option<&Value>) -> Result<bool, String> {
+        let Some(record) = self.record(record)? else { return Ok(false) };
         if inspect(&self.place)?.is_none_or(|meta| is_earlier(&meta, before)) {
             return Ok(false);
         }
