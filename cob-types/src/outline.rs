@@ -37,7 +37,7 @@ impl<'a> Outline<'a> {
         let mut at = 0;
         let mut found = None;
         for _ in 0..map(bytes, &mut at).filter(|_| bytes.len() <= MAX_BUNDLE)? {
-            let field = next::<&str>(bytes, &mut at)?;
+            let field = text(bytes, &mut at)?;
             let begin = at;
             next::<IgnoredAny>(bytes, &mut at)?;
             if field == "cobs" && found.replace(begin..at).is_some() {
@@ -48,7 +48,7 @@ impl<'a> Outline<'a> {
         at = all.start;
         let mut entries: Vec<Entry<'_>> = Vec::new();
         for _ in 0..map(bytes, &mut at)? {
-            let id = next::<&str>(bytes, &mut at)?;
+            let id = text(bytes, &mut at)?;
             let begin = at;
             next::<IgnoredAny>(bytes, &mut at)?;
             if entries.last().is_some_and(|last| last.id >= id) {
@@ -98,8 +98,12 @@ impl Bundle {
     }
 }
 
+/// The bits of a head that tell the kind of its value (RFC 8949, section 3.1).
+const KIND: u8 = 7 << 5;
 /// The head of an empty map in CBOR.
 const MAP: u8 = 5 << 5;
+/// The head of an empty text in CBOR.
+const TEXT: u8 = 3 << 5;
 
 /// The number of entries of the map that starts here. Our encoder never writes a map of indefinite length.
 fn map(bytes: &[u8], at: &mut usize) -> Option<u64> {
@@ -112,6 +116,11 @@ fn map(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let number = bytes.get(*at + 1..*at + 1 + len)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     *at += 1 + len;
     Some(if len == 0 { short.into() } else { number })
+}
+
+/// The text that starts here. The decoder of CBOR would also take bytes for a text that is borrowed.
+fn text<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a str> {
+    (bytes.get(*at)? & KIND == TEXT).then(|| next(bytes, at))?
 }
 
 /// The value that starts here.

@@ -518,7 +518,8 @@ mod tests {
             let plain = codec::decode::<Bundle>(&bytes, MAX_BUNDLE).map_err(ReadError::from);
             let judged = plain.and_then(|bundle| bundle.validate().map(|()| bundle).map_err(ReadError::from));
             let packed = Packed::read(&bytes, Some(&known));
-            let [judged, packed] = [judged, packed.map(|read| read.whole())].map(|read| read.map_err(|e| e.to_string()));
+            let [judged, packed] =
+                [judged, packed.map(|read| read.whole())].map(|read| read.map_err(|e| e.to_string()));
             assert_eq!(judged, packed, "{about}");
         }
     }
