@@ -1,8 +1,10 @@
-//! The server of an HTTP API, for the daemon and for the hub: the Unix socket of an owner, and connections with limits.
+//! The server of an HTTP API, for the daemon and for the hub: the Unix socket of an owner, connections with limits, and
+//! the description of the routes.
 //!
 //! A connection carries a single request: so the number of connections and their duration bound the resources of a
 //! client.
 
+pub mod described;
 mod socket;
 
 pub use socket::{OwnerSocket, SocketError};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use cob_api_server::described::{Answer, Schemas};
 use cob_types::api::StatusOf;
 use cob_types::status::{CobStatus, HostStatus, Phase, Wait};
 use prometheus_client::encoding::text::encode;
@@ -19,7 +20,6 @@ use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
 
 use super::api::{Api, Ask};
-use super::described::{Answer, Schemas};
 use super::refusal::{Refusal, RefusalKind};
 use crate::blocking::beside;
 

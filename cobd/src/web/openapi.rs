@@ -4,14 +4,12 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use cob_api_server::described::{Document, Operation, Schemas, Verb, in_lines, operation_id, paths};
 use cob_types::api::{MEANT_FOR, RefusalBody};
 use serde_json::{Map, Value, json};
 
-use super::described::{Answer, Operation, Schemas};
 use super::refusal::{Refusal, RefusalKind};
-use super::table::{Route, Verb, table};
+use super::table::{Route, table};
 
 /// The rules that hold for every route.
 const ABOUT: &str = "\
@@ -49,23 +47,7 @@ pub fn text() -> &'static str {
 }
 
 pub(super) async fn answer() -> Result<Document, Refusal> {
-    Ok(Document)
-}
-
-/// The description as an answer.
-#[derive(Debug)]
-pub(super) struct Document;
-
-impl IntoResponse for Document {
-    fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "application/json")], text()).into_response()
-    }
-}
-
-impl Answer for Document {
-    fn describe(_: &mut Schemas) -> Value {
-        json!({"application/json": {"schema": {"type": "object", "description": "OpenAPI 3.1"}}})
-    }
+    Ok(Document(text()))
 }
 
 fn document() -> Value {
@@ -74,27 +56,9 @@ fn document() -> Value {
     document
 }
 
-/// Comments of the code have line ends in their sentences.
-fn in_lines(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            if let Some(Value::String(text)) = fields.get_mut("description") {
-                *text = text.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
-            }
-            fields.values_mut().for_each(in_lines);
-        }
-        Value::Array(items) => items.iter_mut().for_each(in_lines),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
 fn assembled() -> Value {
-    let mut schemas = Schemas::new();
-    let mut paths = Map::new();
-    for route in table() {
-        let path = paths.entry(route.path.replace("{*", "{")).or_insert_with(|| json!({}));
-        path[route.verb.word()] = operation(&route, &mut schemas);
-    }
+    let mut schemas = Schemas::default();
+    let paths = paths(table().iter().map(|route| (route.verb, route.path, operation(route, &mut schemas))));
     let refusal = json!({"application/json": {"schema": schemas.answered::<RefusalBody>()}});
     let response =
         |kind: RefusalKind| (format!("{kind:?}"), json!({"description": kind.meaning(), "content": refusal}));
@@ -132,25 +96,21 @@ fn assembled() -> Value {
 }
 
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
-    let Operation { parameters, body, answer } = (route.handler.describe)(schemas);
+    let Operation { parameters, body, answers } = route.handler.describe(schemas);
     let (tag, more) = match route.verb {
         Verb::Get => ("questions", &[][..]),
-        Verb::Post => ("orders", &OF_ORDERS[..]),
+        Verb::Post | Verb::Put | Verb::Delete => ("orders", &OF_ORDERS[..]),
     };
     let refusals = ALWAYS.iter().chain(more).chain(route.refusals);
     let refused = refusals.map(|kind| {
         let answer = json!({"$ref": format!("#/components/responses/{kind:?}")});
         (kind.status().as_str().to_owned(), answer)
     });
-    let mut responses: Map<String, Value> = refused.collect();
-    responses.insert("200".to_owned(), json!({"description": "The answer.", "content": answer}));
+    let responses: Map<String, Value> = refused.chain(answers).collect();
     let meant_for = json!({"$ref": format!("#/components/parameters/{MEANT_FOR}")});
-    let words = route.path.trim_start_matches("/v1").split(['/', '.', '-']);
-    let words = words.filter(|word| !word.is_empty() && !word.starts_with('{'));
-    let id = words.fold(route.verb.word().to_owned(), |id, word| format!("{id}_{word}"));
     let role = route.role.to_string();
     let mut operation = json!({
-        "operationId": id,
+        "operationId": operation_id(route.verb, route.path),
         "summary": route.summary,
         "tags": [tag],
         "x-cob-role": role,

@@ -5,12 +5,13 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Extension, FromRequestParts, State};
 use axum::http::request::Parts;
+use cob_api_server::described::Argument;
 use cob_types::command_run::{RunEvent, RunOrder, StoredRun};
 use futures_util::stream;
 
 use super::access::{Proof, Who};
 use super::api::{Api, Ask};
-use super::described::{Argument, Events, Ordered, RunPath};
+use super::described::{Events, Ordered, RunPath};
 use super::refusal::{Refusal, RefusalKind};
 use super::serve::LongLived;
 use super::standing::Standing;

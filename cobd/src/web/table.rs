@@ -5,14 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use axum::extract::{Extension, State};
-use axum::handler::Handler;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Json, Router};
+use cob_api_server::described::{Handled, Schemas, Verb, by, first_sentence};
 use cob_types::api::order::{Check, Resolve, Restore};
 use cob_types::api::{Done, Order};
 use cob_types::command_run::RunOrder;
@@ -21,7 +19,7 @@ use cob_types::trust::Role;
 
 use super::access::Who;
 use super::api::{Api, Command};
-use super::described::{Described, Operation, Ordered, Schemas, first_sentence};
+use super::described::Ordered;
 use super::guard::guard;
 use super::refusal::{Refusal, RefusalKind};
 use super::{files, metrics, openapi, routes, run};
@@ -143,55 +141,7 @@ pub(super) struct Route {
     pub(super) summary: Cow<'static, str>,
     /// The refusals besides those of every route.
     pub(super) refusals: &'static [RefusalKind],
-    pub(super) handler: Handled,
-}
-
-/// The method of a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verb {
-    /// A question; `HEAD` is answered, too.
-    Get,
-    /// An order.
-    Post,
-}
-
-impl Verb {
-    /// The verb of a method.
-    fn of(method: &Method) -> Option<Self> {
-        match *method {
-            Method::GET | Method::HEAD => Some(Self::Get),
-            Method::POST => Some(Self::Post),
-            _ => None,
-        }
-    }
-
-    /// The name in OpenAPI.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Post => "post",
-        }
-    }
-}
-
-/// A handler with its description.
-pub(super) struct Handled {
-    serve: Box<dyn FnOnce(MethodFilter) -> MethodRouter<Api>>,
-    pub(super) describe: fn(&mut Schemas) -> Operation,
-}
-
-impl fmt::Debug for Handled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a handler")
-    }
-}
-
-fn by<H, T, Arguments>(handler: H) -> Handled
-where
-    H: Handler<T, Api> + Described<Arguments>,
-    T: 'static,
-{
-    Handled { serve: Box::new(move |method| on(method, handler)), describe: H::describe }
+    pub(super) handler: Handled<Api>,
 }
 
 fn route(
@@ -200,13 +150,13 @@ fn route(
     role: Role,
     summary: &'static str,
     refusals: &'static [RefusalKind],
-    handler: Handled,
+    handler: Handled<Api>,
 ) -> Route {
     Route { verb, path, role, summary: summary.into(), refusals, handler }
 }
 
 /// The route of an order, whose type says path, role and summary.
-fn ordered<T: Order>(refusals: &'static [RefusalKind], handler: Handled) -> Route {
+fn ordered<T: Order>(refusals: &'static [RefusalKind], handler: Handled<Api>) -> Route {
     let summary = first_sentence(&Schemas::words_of::<T>()).into_owned().into();
     Route { verb: Verb::Post, path: T::PATH, role: T::ROLE, summary, refusals, handler }
 }
@@ -239,7 +189,7 @@ impl Roles {
     pub(super) fn without_route(method: &Method) -> Role {
         match Verb::of(method) {
             Some(Verb::Get) => Role::Look,
-            Some(Verb::Post) | None => Role::Administer,
+            Some(Verb::Post | Verb::Put | Verb::Delete) | None => Role::Administer,
         }
     }
 }
@@ -250,11 +200,7 @@ pub fn router(api: Api) -> Router {
     let mut router = Router::new();
     for Route { verb, path, role, handler, .. } in table() {
         roles.insert((path, verb), role);
-        let method = match verb {
-            Verb::Get => MethodFilter::GET,
-            Verb::Post => MethodFilter::POST,
-        };
-        router = router.route(path, (handler.serve)(method));
+        router = router.route(path, handler.serve(verb));
     }
     router
         .fallback(routes::unknown_path)

@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::{JobId, Machine, Name};
 
+/// The most nodes of a cluster.
+pub const MOST_NODES: u32 = 10_000;
+
 /// The request for a new cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +34,7 @@ pub struct Wanted {
     /// The template.
     pub template: String,
     /// The number of nodes.
+    #[schemars(range(min = 1, max = MOST_NODES))]
     pub nodes: u32,
     /// The services, in place of the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +70,7 @@ pub enum Operation {
     /// Changes the number of nodes.
     Resize {
         /// The number of nodes.
+        #[schemars(range(min = 1, max = MOST_NODES))]
         nodes: u32,
     },
     /// Adds and removes services.

@@ -17,7 +17,8 @@ mod token;
 
 pub use audit::{AuditLine, AuditNote};
 pub use cluster::{
-    Cluster, ClusterQuery, ClusterRequest, ClusterState, Lease, Operation, Preview, PreviewNode, Task, Wanted,
+    Cluster, ClusterQuery, ClusterRequest, ClusterState, Lease, MOST_NODES, Operation, Preview, PreviewNode, Task,
+    Wanted,
 };
 pub use entity::{Entity, EntityKind, EntityWritten, Fault};
 pub use job::{Job, JobId, JobState, LogPart, Started};

@@ -10,14 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct TokenRequest {
     /// The user; by default the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<serde_json::Value>")]
     pub user: Option<UserId>,
     /// A name for people.
     #[serde(default)]
     pub label: String,
     /// Narrows the rights of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<serde_json::Value>")]
     pub scope: Option<Scope>,
     /// How long the token is valid, in seconds from now; absent: until its user is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +41,6 @@ pub struct TokenInfo {
     /// The beginning of its hash, in hexadecimal.
     pub id: String,
     /// The user.
-    #[schemars(with = "serde_json::Value")]
     pub user: UserId,
     /// Its purpose, for people.
     pub label: String,

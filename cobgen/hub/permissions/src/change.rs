@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::check::Check;
@@ -12,7 +13,7 @@ use crate::entity::{Action, Actions, Entity, Kind, Name, UserId};
 use crate::quota::Quota;
 
 /// A change of the directory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Change {
     /// Adds a super administrator.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chain;
@@ -21,12 +22,12 @@ pub struct Subject {
 }
 
 /// The scope of an API token. A scope adds no right: the user of the token needs each right, too.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Scope(pub Vec<ScopeRule>);
 
 /// A line of a scope: actions on entities of a kind.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScopeRule {
     /// The actions.

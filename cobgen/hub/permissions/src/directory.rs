@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entity::{Actions, Entity, Kind, Name};
@@ -9,7 +10,7 @@ use crate::quota::{Exceeded, Level, Quota, Usage, fits};
 
 /// Tenants, users, groups and grants of a hub. A grant is a part of a tenant and of its grantee, so no grant can cross
 /// tenants, and a decision reads only the grants of the users that it is about.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Directory {
     /// The policy. The configuration of the hub sets it; no [`Change`](crate::Change) does, so that a super
@@ -25,7 +26,7 @@ pub struct Directory {
 }
 
 /// Restrictions of the default policy. Each takes rights away and adds none; they can be combined.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// Super administrators manage tenants, users, groups and grants. They write no entity of the catalogue and see no
@@ -44,7 +45,7 @@ impl Policy {
 }
 
 /// A tenant: a set of users that share entities, and of which other tenants know nothing.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tenant {
     /// The quota of the whole tenant.
@@ -60,7 +61,7 @@ pub struct Tenant {
 }
 
 /// A user of a tenant.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct User {
     /// Whether the user is an administrator of the tenant.
@@ -75,7 +76,7 @@ pub struct User {
 }
 
 /// A group of users of a tenant.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Group {
     /// The grants to the members of this group.
@@ -83,13 +84,13 @@ pub struct Group {
 }
 
 /// The number of a grant in its tenant. No number is used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct GrantId(pub u64);
 
 /// Rights that a user gave to another user or a group. A grant counts only as long as its giver has the right to grant
 /// and the given right. (The grants of state locks between change objects are unrelated.)
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// The given actions.
@@ -101,7 +102,7 @@ pub struct Grant {
 }
 
 /// The giver of a grant: a user of the same tenant or a super administrator.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Giver {
     /// A super administrator.
@@ -111,7 +112,7 @@ pub enum Giver {
 }
 
 /// The receiver of a grant.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grantee {
     /// A user of the tenant.
@@ -121,7 +122,7 @@ pub enum Grantee {
 }
 
 /// A set of entities of a tenant, or of the shared catalogue.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pattern {
     /// The kind. A cluster stands for its machines and jobs, too.
@@ -134,7 +135,7 @@ pub struct Pattern {
 }
 
 /// Names of entities.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Names {
     /// Each name, also of entities that do not exist yet.

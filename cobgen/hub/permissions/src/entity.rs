@@ -1,9 +1,11 @@
 //! Names, entities of a hub, and the actions on entities.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Sub};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A name of a tenant, user, group or other entity: 1 to 128 ASCII letters, digits and `.`, `_`, `-`, `@`, `+`, `:`.
@@ -54,6 +56,16 @@ impl From<Name> for String {
     }
 }
 
+impl JsonSchema for Name {
+    fn schema_name() -> Cow<'static, str> {
+        "EntityName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9._@+:-]{1,128}$" })
+    }
+}
+
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -61,7 +73,7 @@ impl fmt::Display for Name {
 }
 
 /// The kinds of entities. The table of the [crate](crate) says what each action means for each kind.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A source of machines.
@@ -240,7 +252,7 @@ impl fmt::Display for Entity {
 }
 
 /// The identity of a user. Two tenants can have users with the same name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserId {
     /// The tenant of the user. A super administrator belongs to the hub and has no tenant.
@@ -251,7 +263,7 @@ pub struct UserId {
 }
 
 /// The actions. The table of the [crate](crate) says what each means for each kind.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// See the entity.
@@ -285,8 +297,9 @@ impl fmt::Display for Action {
 }
 
 /// A set of actions.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "BTreeSet<Action>", into = "BTreeSet<Action>")]
+#[schemars(with = "BTreeSet<Action>")]
 pub struct Actions(u8);
 
 impl Actions {

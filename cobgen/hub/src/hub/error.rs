@@ -11,6 +11,15 @@ pub enum HubError {
     /// The request is wrong in itself.
     #[error("{0}")]
     Bad(String),
+    /// The path has other methods.
+    #[error("the path has other methods")]
+    Method,
+    /// The body is too long.
+    #[error("the body of the request is too long")]
+    TooLong,
+    /// The body is not said to be JSON.
+    #[error("the content type of the body is not application/json")]
+    NotJson,
     /// No valid credential came with the request.
     #[error("no valid token came with the request")]
     Stranger,
@@ -59,6 +68,9 @@ impl HubError {
     pub fn status(&self) -> u16 {
         match self {
             Self::Bad(_) => 400,
+            Self::Method => 405,
+            Self::TooLong => 413,
+            Self::NotJson => 415,
             Self::Stranger => 401,
             Self::Busy => 429,
             Self::Forbidden(_) => 403,
@@ -84,8 +96,11 @@ impl HubError {
                 "send `Authorization: Bearer TOKEN`; an administrator makes a token with `POST /v1/tokens`".to_owned(),
             ),
             Self::Busy | Self::Catalogue(CatalogueError::Busy) => Some("try again".to_owned()),
+            Self::Method => Some("see `GET /v1/openapi.json` for the methods of each path".to_owned()),
+            Self::NotJson => Some("send `Content-Type: application/json`".to_owned()),
             Self::Quota(_) => Some("delete clusters that nobody needs, or ask for a greater quota".to_owned()),
             Self::Bad(_)
+            | Self::TooLong
             | Self::Forbidden(_)
             | Self::Missing { .. }
             | Self::Conflict(_)
@@ -97,6 +112,9 @@ impl HubError {
         let faults = match self {
             Self::Catalogue(CatalogueError::Refused(faults)) => faults.clone(),
             Self::Bad(_)
+            | Self::Method
+            | Self::TooLong
+            | Self::NotJson
             | Self::Stranger
             | Self::Forbidden(_)
             | Self::Missing { .. }

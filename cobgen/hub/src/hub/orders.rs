@@ -3,7 +3,7 @@
 //! An order is checked and decided under the lock under which it is submitted, so nothing changes in between. The audit
 //! comes first: if it can't be written, nothing has happened.
 
-use cob_hub_api::{ClusterRequest, ClusterState, Name, Operation, Wanted};
+use cob_hub_api::{ClusterRequest, ClusterState, MOST_NODES, Name, Operation, Wanted};
 use cob_jobs::{JobId, Millis, Mode, NotDone, Priority, Request, Spec};
 use cob_permissions::{self as rights, Action, Usage};
 use serde::Serialize;
@@ -16,8 +16,6 @@ use crate::job::Shape;
 
 /// How often a job is started again after its process has died.
 const ATTEMPTS: u32 = 5;
-/// The most nodes of a cluster.
-const MOST_NODES: u32 = 10_000;
 /// The longest request, in bytes: the store keeps it in the cluster and in its jobs.
 const LONGEST: usize = 32 << 10;
 /// The most jobs of a cluster that have not ended.

@@ -3,13 +3,18 @@
 //! Whoever may open the socket owns the hub, and is the super administrator `root`. Every other caller sends a token.
 //!
 //! ```text
-//! mod (listeners) ── serve (connections) ── access (who asks) ── routes (what) ── answer (refusals)
+//! mod (listeners) ── serve (connections) ── access (who asks) ── table (what) ── routes (how) ── answer (refusals)
+//!                                                                  └── openapi (the description)
 //! ```
 
 mod access;
 mod answer;
+mod arguments;
+mod openapi;
+mod parameters;
 mod routes;
 mod serve;
+mod table;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -43,7 +48,7 @@ pub async fn serve(
     let unix = OwnerSocket::bind(socket).await?;
     let router = |door: Door| {
         let hub = hub.clone();
-        let routes = routes::routes().layer(from_fn_with_state((hub.clone(), door), admit));
+        let routes = table::router().layer(from_fn_with_state((hub.clone(), door), admit));
         Router::new().merge(routes).layer(DefaultBodyLimit::max(LARGEST)).with_state(hub)
     };
     let mut serving = tokio::task::JoinSet::new();

@@ -1,266 +1,216 @@
-//! The routes.
+//! The handlers of the routes.
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::{Extension, Path, Query, State};
-use axum::http::StatusCode;
-use axum::routing::{delete, get, post, put};
-use axum::{Json, Router};
+use axum::Json;
+use axum::extract::{Extension, State};
 use cob_hub_api::{
-    AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, Lease, LogPart, Machine,
-    Name, Operation, Preview, Started, Token, TokenInfo, TokenRequest, Whoami,
+    AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityWritten, Job, Lease, LogPart, Machine, Operation,
+    Preview, Started, Token, TokenInfo, TokenRequest, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::{Answer, Refused};
+use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
+use super::arguments::{Body, Content, InPath, Words};
+use super::parameters::{
+    From, How, OfCluster, OfEntity, OfFile, OfJob, OfSection, OfToken, Version, Where, Which, WhichLines, WhichMachines,
+};
 use crate::hub::{Caller, Credential, Hub, HubError};
 
 type Shared = State<Arc<Hub>>;
 type Who = Extension<Caller>;
 
-pub(super) fn routes() -> Router<Arc<Hub>> {
-    Router::new()
-        .route("/v1/whoami", get(whoami))
-        .route("/v1/catalogue/{kind}", get(entities))
-        .route("/v1/catalogue/{kind}/{name}", get(entity).put(set_entity).delete(delete_entity))
-        .route("/v1/catalogue/{kind}/{name}/versions", get(versions))
-        .route("/v1/files/{*path}", put(set_file).delete(delete_file))
-        .route("/v1/clusters", get(clusters).post(create))
-        .route("/v1/clusters/{name}", get(cluster))
-        .route("/v1/clusters/{name}/operations", post(operate))
-        .route("/v1/clusters/{name}/preview", post(preview))
-        .route("/v1/clusters/{name}/lease", put(extend))
-        .route("/v1/preview", post(preview_creation))
-        .route("/v1/jobs", get(jobs))
-        .route("/v1/jobs/{id}", get(job))
-        .route("/v1/jobs/{id}/log", get(log))
-        .route("/v1/jobs/{id}/cancel", post(cancel))
-        .route("/v1/machines", get(machines))
-        .route("/v1/directory", get(directory).post(change_directory))
-        .route("/v1/tokens", get(tokens).post(token))
-        .route("/v1/tokens/{id}", delete(revoke_token))
-        .route("/v1/audit", get(audit))
-        .fallback(unknown)
-}
-
-async fn unknown() -> Refused {
+pub(super) async fn unknown() -> Refused {
     HubError::Missing { what: "route", name: "of the API".to_owned() }.into()
 }
 
-async fn whoami(State(hub): Shared, Extension(caller): Who) -> Json<Whoami> {
-    Json(hub.whoami(&caller).await)
+pub(super) async fn wrong_method() -> Refused {
+    HubError::Method.into()
 }
 
-/// Which version, and whether the shared part is meant.
-#[derive(Deserialize)]
-struct Where {
-    version: Option<String>,
-    #[serde(default)]
-    shared: bool,
+pub(super) async fn whoami(State(hub): Shared, Extension(caller): Who) -> Answered<Whoami> {
+    Ok(Json(hub.whoami(&caller).await))
 }
 
-fn kind(text: &str) -> Result<EntityKind, HubError> {
-    EntityKind::of_section(text).ok_or_else(|| HubError::Missing { what: "section", name: text.to_owned() })
-}
-
-async fn entities(State(hub): Shared, Extension(caller): Who, Path(section): Path<String>) -> Answer<Vec<String>> {
-    Ok(Json(hub.entities(&caller, kind(&section)?).await?))
-}
-
-async fn entity(
+pub(super) async fn entities(
     State(hub): Shared,
     Extension(caller): Who,
-    Path((section, name)): Path<(String, String)>,
-    Query(place): Query<Where>,
-) -> Answer<Entity> {
-    Ok(Json(hub.entity(&caller, kind(&section)?, &name, place.version.as_deref()).await?))
+    InPath(of): InPath<OfSection>,
+) -> Answered<Vec<String>> {
+    Ok(Json(hub.entities(&caller, of.section).await?))
 }
 
-async fn versions(
+pub(super) async fn entity(
     State(hub): Shared,
     Extension(caller): Who,
-    Path((section, name)): Path<(String, String)>,
-) -> Answer<Vec<Entity>> {
-    Ok(Json(hub.versions(&caller, kind(&section)?, &name).await?))
+    InPath(of): InPath<OfEntity>,
+    Words(of_version): Words<Version>,
+) -> Answered<Entity> {
+    Ok(Json(hub.entity(&caller, of.section, &of.name, of_version.version.as_deref()).await?))
 }
 
-async fn set_entity(
+pub(super) async fn versions(
     State(hub): Shared,
     Extension(caller): Who,
-    Path((section, name)): Path<(String, String)>,
-    Query(place): Query<Where>,
-    Json(definition): Json<Value>,
-) -> Answer<EntityWritten> {
-    Ok(Json(hub.set_entity(&caller, kind(&section)?, &name, Some(definition), place.shared).await?))
+    InPath(of): InPath<OfEntity>,
+) -> Answered<Vec<Entity>> {
+    Ok(Json(hub.versions(&caller, of.section, &of.name).await?))
 }
 
-async fn delete_entity(
+pub(super) async fn set_entity(
     State(hub): Shared,
     Extension(caller): Who,
-    Path((section, name)): Path<(String, String)>,
-    Query(place): Query<Where>,
-) -> Answer<EntityWritten> {
-    Ok(Json(hub.set_entity(&caller, kind(&section)?, &name, None, place.shared).await?))
+    InPath(of): InPath<OfEntity>,
+    Words(place): Words<Where>,
+    Body(definition): Body<Value>,
+) -> Answered<EntityWritten> {
+    Ok(Json(hub.set_entity(&caller, of.section, &of.name, Some(definition), place.shared).await?))
 }
 
-async fn set_file(
+pub(super) async fn delete_entity(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(path): Path<String>,
-    Query(place): Query<Where>,
-    content: Bytes,
-) -> Answer<EntityWritten> {
-    Ok(Json(hub.set_file(&caller, path, Some(content.to_vec()), place.shared).await?))
+    InPath(of): InPath<OfEntity>,
+    Words(place): Words<Where>,
+) -> Answered<EntityWritten> {
+    Ok(Json(hub.set_entity(&caller, of.section, &of.name, None, place.shared).await?))
 }
 
-async fn delete_file(
+pub(super) async fn set_file(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(path): Path<String>,
-    Query(place): Query<Where>,
-) -> Answer<EntityWritten> {
-    Ok(Json(hub.set_file(&caller, path, None, place.shared).await?))
+    InPath(file): InPath<OfFile>,
+    Words(place): Words<Where>,
+    Content(content): Content,
+) -> Answered<EntityWritten> {
+    Ok(Json(hub.set_file(&caller, file.path, Some(content.to_vec()), place.shared).await?))
 }
 
-async fn clusters(
+pub(super) async fn delete_file(
     State(hub): Shared,
     Extension(caller): Who,
-    Query(query): Query<ClusterQuery>,
-) -> Answer<Vec<Cluster>> {
+    InPath(file): InPath<OfFile>,
+    Words(place): Words<Where>,
+) -> Answered<EntityWritten> {
+    Ok(Json(hub.set_file(&caller, file.path, None, place.shared).await?))
+}
+
+pub(super) async fn clusters(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Words(query): Words<ClusterQuery>,
+) -> Answered<Vec<Cluster>> {
     Ok(Json(hub.clusters(&caller, &query).await?))
 }
 
-async fn create(
+pub(super) async fn create(
     State(hub): Shared,
     Extension(caller): Who,
-    Json(request): Json<ClusterRequest>,
-) -> Result<(StatusCode, Json<Started>), Refused> {
+    Body(request): Body<ClusterRequest>,
+) -> Result<Accepted<Started>, Refused> {
     let JobId(job) = hub.create_cluster(&caller, request).await?;
-    Ok((StatusCode::ACCEPTED, Json(Started { job })))
+    Ok(Accepted(Started { job }))
 }
 
-async fn cluster(State(hub): Shared, Extension(caller): Who, Path(name): Path<Name>) -> Answer<Cluster> {
-    Ok(Json(hub.cluster(&caller, &name).await?))
-}
-
-async fn operate(
+pub(super) async fn cluster(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(name): Path<Name>,
-    Json(operation): Json<Operation>,
-) -> Result<(StatusCode, Json<Started>), Refused> {
-    let JobId(job) = hub.operate(&caller, &name, operation).await?;
-    Ok((StatusCode::ACCEPTED, Json(Started { job })))
+    InPath(of): InPath<OfCluster>,
+) -> Answered<Cluster> {
+    Ok(Json(hub.cluster(&caller, &of.name).await?))
 }
 
-async fn preview(
+pub(super) async fn operate(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(name): Path<Name>,
-    Json(operation): Json<Operation>,
-) -> Answer<Preview> {
-    Ok(Json(hub.preview_operation(&caller, &name, &operation).await?))
+    InPath(of): InPath<OfCluster>,
+    Body(operation): Body<Operation>,
+) -> Result<Accepted<Started>, Refused> {
+    let JobId(job) = hub.operate(&caller, &of.name, operation).await?;
+    Ok(Accepted(Started { job }))
 }
 
-async fn preview_creation(
+pub(super) async fn preview(
     State(hub): Shared,
     Extension(caller): Who,
-    Json(request): Json<ClusterRequest>,
-) -> Answer<Preview> {
+    InPath(of): InPath<OfCluster>,
+    Body(operation): Body<Operation>,
+) -> Answered<Preview> {
+    Ok(Json(hub.preview_operation(&caller, &of.name, &operation).await?))
+}
+
+pub(super) async fn preview_creation(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Body(request): Body<ClusterRequest>,
+) -> Answered<Preview> {
     Ok(Json(hub.preview_creation(&caller, &request).await?))
 }
 
-async fn extend(
+pub(super) async fn extend(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(name): Path<Name>,
-    Json(lease): Json<Lease>,
-) -> Answer<Cluster> {
-    Ok(Json(hub.extend_lease(&caller, &name, lease.lease_s).await?))
+    InPath(of): InPath<OfCluster>,
+    Body(lease): Body<Lease>,
+) -> Answered<Cluster> {
+    Ok(Json(hub.extend_lease(&caller, &of.name, lease.lease_s).await?))
 }
 
-/// Which jobs.
-#[derive(Deserialize)]
-struct Which {
-    cluster: Option<Name>,
-    #[serde(default)]
-    open: bool,
-}
-
-async fn jobs(State(hub): Shared, Extension(caller): Who, Query(which): Query<Which>) -> Answer<Vec<Job>> {
+pub(super) async fn jobs(State(hub): Shared, Extension(caller): Who, Words(which): Words<Which>) -> Answered<Vec<Job>> {
     Ok(Json(hub.jobs(&caller, which.cluster.as_ref(), which.open).await?))
 }
 
-async fn job(State(hub): Shared, Extension(caller): Who, Path(id): Path<u64>) -> Answer<Job> {
-    Ok(Json(hub.job(&caller, JobId(id)).await?))
+pub(super) async fn job(State(hub): Shared, Extension(caller): Who, InPath(of): InPath<OfJob>) -> Answered<Job> {
+    Ok(Json(hub.job(&caller, JobId(of.id)).await?))
 }
 
-/// A part of a log.
-#[derive(Deserialize)]
-struct From {
-    #[serde(default)]
-    from: u64,
-}
-
-async fn log(
+pub(super) async fn log(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(id): Path<u64>,
-    Query(part): Query<From>,
-) -> Answer<LogPart> {
-    Ok(Json(hub.log(&caller, JobId(id), part.from).await?))
+    InPath(of): InPath<OfJob>,
+    Words(part): Words<From>,
+) -> Answered<LogPart> {
+    Ok(Json(hub.log(&caller, JobId(of.id), part.from).await?))
 }
 
-/// How to cancel.
-#[derive(Deserialize)]
-struct How {
-    #[serde(default)]
-    kill: bool,
-}
-
-async fn cancel(
+pub(super) async fn cancel(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(id): Path<u64>,
-    Query(how): Query<How>,
-) -> Result<StatusCode, Refused> {
-    hub.cancel(&caller, JobId(id), how.kill).await?;
-    Ok(StatusCode::ACCEPTED)
+    InPath(of): InPath<OfJob>,
+    Words(how): Words<How>,
+) -> Result<Taken, Refused> {
+    hub.cancel(&caller, JobId(of.id), how.kill).await?;
+    Ok(Taken)
 }
 
-/// Which machines.
-#[derive(Deserialize)]
-struct WhichMachines {
-    #[serde(default)]
-    orphans: bool,
-}
-
-async fn machines(
+pub(super) async fn machines(
     State(hub): Shared,
     Extension(caller): Who,
-    Query(which): Query<WhichMachines>,
-) -> Answer<Vec<Machine>> {
+    Words(which): Words<WhichMachines>,
+) -> Answered<Vec<Machine>> {
     Ok(Json(if which.orphans { hub.orphans(&caller).await? } else { hub.all_machines(&caller).await? }))
 }
 
-async fn directory(State(hub): Shared, Extension(caller): Who) -> Answer<Directory> {
+pub(super) async fn directory(State(hub): Shared, Extension(caller): Who) -> Answered<Directory> {
     Ok(Json(hub.visible_directory(&caller).await))
 }
 
-async fn change_directory(
+pub(super) async fn change_directory(
     State(hub): Shared,
     Extension(caller): Who,
-    Json(change): Json<Change>,
-) -> Result<StatusCode, Refused> {
+    Body(change): Body<Change>,
+) -> Result<NoContent, Refused> {
     hub.change_directory(&caller, &change).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
-async fn token(State(hub): Shared, Extension(caller): Who, Json(request): Json<TokenRequest>) -> Answer<Token> {
+pub(super) async fn token(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Body(request): Body<TokenRequest>,
+) -> Answered<Token> {
     let now = crate::hub::now_ms();
     let credential = Credential {
         user: request.user.unwrap_or_else(|| caller.subject.user.clone()),
@@ -272,29 +222,24 @@ async fn token(State(hub): Shared, Extension(caller): Who, Json(request): Json<T
     Ok(Json(Token { token: hub.make_token(&caller, credential).await? }))
 }
 
-async fn tokens(State(hub): Shared, Extension(caller): Who) -> Json<Vec<TokenInfo>> {
-    Json(hub.tokens(&caller).await)
+pub(super) async fn tokens(State(hub): Shared, Extension(caller): Who) -> Answered<Vec<TokenInfo>> {
+    Ok(Json(hub.tokens(&caller).await))
 }
 
-async fn revoke_token(
+pub(super) async fn revoke_token(
     State(hub): Shared,
     Extension(caller): Who,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refused> {
-    hub.revoke_token(&caller, &id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    InPath(of): InPath<OfToken>,
+) -> Result<NoContent, Refused> {
+    hub.revoke_token(&caller, &of.id).await?;
+    Ok(NoContent)
 }
 
-/// Which lines of the audit.
-#[derive(Deserialize)]
-struct WhichLines {
-    #[serde(default)]
-    after: u64,
-    user: Option<String>,
-    cluster: Option<String>,
-}
-
-async fn audit(State(hub): Shared, Extension(caller): Who, Query(which): Query<WhichLines>) -> Answer<Vec<AuditLine>> {
+pub(super) async fn audit(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Words(which): Words<WhichLines>,
+) -> Answered<Vec<AuditLine>> {
     let lines = hub.audit_lines(&caller, which.after, which.user.as_deref(), which.cluster.as_deref()).await?;
     Ok(Json(lines))
 }

@@ -1,0 +1,114 @@
+//! The parameters of paths and queries.
+
+use cob_hub_api::{EntityKind, Name};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// A section of the catalogue.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfSection {
+    /// The section of the catalogue.
+    pub(super) section: EntityKind,
+}
+
+/// An entity of the catalogue.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfEntity {
+    /// The section of the catalogue.
+    pub(super) section: EntityKind,
+    /// The name of the entity.
+    #[schemars(with = "cob_permissions::Name")]
+    pub(super) name: String,
+}
+
+/// A file of the catalogue.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfFile {
+    /// The path of the file in the catalogue, with its `/`.
+    pub(super) path: String,
+}
+
+/// A cluster.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfCluster {
+    /// The name of the cluster.
+    pub(super) name: Name,
+}
+
+/// A job.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfJob {
+    /// The number of the job.
+    #[schemars(range(max = u64::MAX))]
+    pub(super) id: u64,
+}
+
+/// A token.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfToken {
+    /// The id of the token: the beginning of its hash.
+    pub(super) id: String,
+}
+
+/// A version of an entity.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Version {
+    /// The commit of the version; by default the newest.
+    pub(super) version: Option<String>,
+}
+
+/// The part of the catalogue.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Where {
+    /// Whether the part that all tenants share is meant, and not the tenant's part.
+    #[serde(default)]
+    pub(super) shared: bool,
+}
+
+/// Which jobs.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Which {
+    /// Only jobs of this cluster.
+    pub(super) cluster: Option<Name>,
+    /// Only jobs that have not ended.
+    #[serde(default)]
+    pub(super) open: bool,
+}
+
+/// A part of a log.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct From {
+    /// The place of the part in the log, in bytes: `next` of the part before.
+    #[serde(default)]
+    #[schemars(range(max = u64::MAX))]
+    pub(super) from: u64,
+}
+
+/// How to cancel.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct How {
+    /// Whether the job's programs are killed at once.
+    #[serde(default)]
+    pub(super) kill: bool,
+}
+
+/// Which machines.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct WhichMachines {
+    /// Only machines that no cluster has.
+    #[serde(default)]
+    pub(super) orphans: bool,
+}
+
+/// Which lines of the audit.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct WhichLines {
+    /// Only lines after this number.
+    #[serde(default)]
+    #[schemars(range(max = u64::MAX))]
+    pub(super) after: u64,
+    /// Only lines of this user.
+    pub(super) user: Option<String>,
+    /// Only lines about this cluster.
+    pub(super) cluster: Option<String>,
+}
