@@ -15,6 +15,7 @@ mod commands;
 mod config_keys;
 mod container;
 mod cron;
+mod debconf;
 mod download;
 mod edits;
 mod exec;
@@ -54,6 +55,7 @@ pub use commands::TIMES;
 pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
 pub use container::{Container, Health};
 pub use cron::Cron;
+pub use debconf::{Debconf, DebconfAnswer, DebconfType};
 pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
 pub use exec::Exec;
@@ -131,6 +133,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<MariadbDatabase>(),
     Entry::of::<MariadbGrant>(),
     Entry::of::<Alternative>(),
+    Entry::of::<Debconf>(),
     Entry::of::<AptSource>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.

@@ -38,6 +38,33 @@ const SETTINGS: &[Row] = &[
         ],
     ),
     (
+        "debconf",
+        &[
+            r#"{"package": "a", "answers": [{"question": "a/b", "type": "string", "value": "x  y \\z"}], "root": "/r"}"#,
+            r#"{"package": "a", "answers": [{"question": "a/b", "type": "boolean", "value": false},
+                {"question": "c", "type": "select", "value": 5}, {"question": "d", "type": "password", "value": ""}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a/b", "type": "boolean", "value": "true"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a/b", "type": "multiselect", "value": "x, y"}]}"#,
+        ],
+        &[
+            "{}",
+            r#"{"package": "a", "answers": []}"#,
+            r#"{"package": "a b", "answers": [{"question": "a/b", "type": "string", "value": "x"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a b", "type": "string", "value": "x"}]}"#,
+            r##"{"package": "a", "answers": [{"question": "#a", "type": "string", "value": "x"}]}"##,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "string"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "note", "value": "x"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "string", "value": "x\ny"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "string", "value": " x"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "string", "value": "x\\"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "string", "value": ["x"]}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "boolean", "value": "yes"}]}"#,
+            r#"{"package": "a", "answers": [{"question": "a", "type": "string", "value": "x"},
+                {"question": "a", "type": "string", "value": "y"}]}"#,
+            r#"{"package": "a", "root": "r", "answers": [{"question": "a", "type": "string", "value": "x"}]}"#,
+        ],
+    ),
+    (
         "exec",
         &[
             r#"{"command": "true"}"#,

@@ -17,6 +17,7 @@ mod conf;
 mod config_keys;
 mod cron;
 mod cut;
+mod debconf;
 mod download;
 mod earlier;
 mod edits;
@@ -77,6 +78,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &certificate::CertificateSetting,
     &config_keys::ConfigKeysSetting,
     &cron::CronSetting,
+    &debconf::DebconfSetting,
     &download::DownloadSetting,
     &edits::BlockSetting,
     &edits::LineSetting,
