@@ -65,6 +65,25 @@ const SETTINGS: &[Row] = &[
         ],
     ),
     (
+        "divert",
+        &[
+            r#"{"path": "/usr/bin/x"}"#,
+            r#"{"path": "/usr/bin/x y", "to": "/usr/bin/x.real", "rename": false, "root": "/srv/host"}"#,
+        ],
+        &[
+            "{}",
+            r#"{"path": "x"}"#,
+            r#"{"path": "/usr/bin/"}"#,
+            r#"{"path": "/usr/../x"}"#,
+            r#"{"path": "/usr/bin/x\n"}"#,
+            r#"{"path": "/usr/bin/x", "to": "y"}"#,
+            r#"{"path": "/usr/bin/x", "to": "/usr/bin/x"}"#,
+            r#"{"path": "/usr/bin/x", "to": "/usr/bin/y\t"}"#,
+            r#"{"path": "/usr/bin/x", "rename": "no"}"#,
+            r#"{"path": "/usr/bin/x", "root": "srv"}"#,
+        ],
+    ),
+    (
         "exec",
         &[
             r#"{"command": "true"}"#,
