@@ -45,7 +45,7 @@ impl Content for Divert {
         }
         for (key, path) in [("path", path), ("to", &to)] {
             if path.contains(char::is_control) {
-                faults.add(key, format!("{path:?} has control characters"), "dpkg keeps no such path");
+                faults.add(key, format!("{path:?} has control characters"), "choose a path of printable characters");
             }
         }
     }

@@ -32,7 +32,7 @@ struct Diversion {
     package: String,
 }
 
-/// Device, inode, length and time of a file: a rename keeps them, and a later file with the same inode differs.
+/// Device, inode, length and time of a file: a rename keeps all four. A later file with the same inode has another time.
 type Identity = (u64, u64, u64, i64, i64);
 
 /// The host before the first change.

@@ -57,7 +57,7 @@ async fn a_file_is_diverted_and_gets_its_name_back() {
     let why = reason(bench.transition(&context, "present", "absent").await);
     assert!(why.contains("/usr/bin/tool has another file, so /usr/bin/tool.distrib can't get its name back"), "{why}");
     fs::remove_file(root.join("usr/bin/tool")).expect("removed");
-    // Somebody removes the diversion.
+    // An administrator removes the diversion.
     fs::write(root.join("var/lib/dpkg/diversions"), &before).expect("written");
     assert_eq!(bench.state(&context).await, "outdated");
     moved(&mut bench, &context, "outdated", "present").await;

@@ -196,7 +196,7 @@ impl Database<'_> {
     }
 
     /// Makes questions of which only the description exists, because a writer was killed:
-    /// `debconf-set-selections` fails at such a question.
+    /// `debconf-set-selections` fails at a description without a question.
     fn complete(&self, answers: &[Answer<'_>]) -> Result<(), String> {
         let file = self.own.join(TEMPLATES);
         match fs::remove_file(&file) {
