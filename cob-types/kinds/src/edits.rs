@@ -133,10 +133,15 @@ impl Content for Block {
 
 pub(super) fn check_path(path: &str, root: Option<&PathBuf>, faults: &mut Faults) {
     faults.check_absolute("root", root);
+    check_file("path", path, faults);
+}
+
+/// Checks the path of a file.
+pub(super) fn check_file(key: &'static str, path: &str, faults: &mut Faults) {
     let is_plain = path.starts_with('/') && !path.ends_with('/') && !path.contains('\0');
     if !is_plain || path.split('/').any(|part| part == "..") {
         let what = format!("{path:?} is not the path of a file");
-        faults.add("path", what, "write it from the root and without `..`, for example /etc/ssh/sshd_config");
+        faults.add(key, what, "write it from the root and without `..`, for example /etc/ssh/sshd_config");
     }
 }
 

@@ -15,6 +15,8 @@ mod commands;
 mod config_keys;
 mod container;
 mod cron;
+mod debconf;
+mod divert;
 mod download;
 mod edits;
 mod exec;
@@ -54,6 +56,8 @@ pub use commands::TIMES;
 pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
 pub use container::{Container, Health};
 pub use cron::Cron;
+pub use debconf::{Debconf, DebconfAnswer, DebconfType};
+pub use divert::Divert;
 pub use download::{Checksum, Download};
 pub use edits::{Block, Line, expression};
 pub use exec::Exec;
@@ -131,6 +135,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<MariadbDatabase>(),
     Entry::of::<MariadbGrant>(),
     Entry::of::<Alternative>(),
+    Entry::of::<Debconf>(),
+    Entry::of::<Divert>(),
     Entry::of::<AptSource>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.

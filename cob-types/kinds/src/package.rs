@@ -105,12 +105,9 @@ impl Content for Package {
                 faults.add(key, what, "write an absolute path without these");
             }
         }
-        let in_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
-        let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(in_a_name);
         let mut check_name = |place: Place, name: &str| {
-            if !is_name(name) {
-                let what = format!("{name:?} is not the name of a package");
-                faults.add(place, what, "use a change object for each package");
+            if let Err((what, help)) = Self::check_name(name) {
+                faults.add(place, what, help);
             }
         };
         check_name("name".into(), &self.name);
@@ -156,6 +153,19 @@ impl Version {
 }
 
 impl Package {
+    /// Checks the name of a package.
+    ///
+    /// # Errors
+    /// The fault and its remedy.
+    pub(super) fn check_name(name: &str) -> Result<(), (String, String)> {
+        let in_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
+        if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(in_a_name) {
+            return Ok(());
+        }
+        let what = format!("{name:?} is not the name of a package");
+        Err((what, "use a change object for each package".to_owned()))
+    }
+
     /// The name without the architecture of most hosts, which is optional.
     #[must_use]
     pub fn bare_name(name: &str) -> &str {

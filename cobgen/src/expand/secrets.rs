@@ -151,6 +151,10 @@ impl Secrets {
                         self.look_at_files(node, place(Some(&key.text)).err().as_deref(), &mut wrong);
                         continue;
                     }
+                    if (builtin, key.text.as_str()) == (Some("debconf"), "answers") {
+                        self.look_at_answers(node, &mut wrong);
+                        continue;
+                    }
                     self.look(node, place(Some(&key.text)).err().as_deref(), &mut wrong);
                     self.look_at_key(&key.text, key.mark, &mut wrong);
                 }
@@ -178,6 +182,21 @@ impl Secrets {
                     self.look(node, never.filter(|_| !text), wrong);
                 }),
                 None => self.look(file, never, wrong),
+            }
+        }
+    }
+
+    /// The same for answers: the value of a password stays secret.
+    fn look_at_answers(&self, answers: &Node, wrong: &mut Vec<(Mark, String, String)>) {
+        let never = Some("all users can read other answers: a secret is the `value` of `type: password`");
+        let Value::List(items) = &answers.value else { return self.look(answers, never, wrong) };
+        for answer in items {
+            let Some(map) = answer.map() else { return self.look(answer, never, wrong) };
+            let is_type = |node: &Node| matches!(&node.value, Value::Text(text) if text == "password");
+            let is_password = map.entries.iter().any(|(key, node)| key.text == "type" && is_type(node));
+            for (key, node) in &map.entries {
+                self.look_at_key(&key.text, key.mark, wrong);
+                self.look(node, never.filter(|_| !is_password || key.text != "value"), wrong);
             }
         }
     }

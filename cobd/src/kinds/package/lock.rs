@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The program that still works after the whole time, as text.
-pub(super) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), String> {
+pub(in crate::kinds) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), String> {
     wait(host, &LOCKS, longest)
 }
 

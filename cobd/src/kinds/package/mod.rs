@@ -30,7 +30,7 @@ use cob_kinds::{Content as _, Package, Version};
 use serde_json::json;
 
 pub(super) use self::apt::{DATABASE as DPKG, command as apt_command, settings as apt_settings};
-pub(super) use self::lock::wait_for_lists;
+pub(super) use self::lock::{wait_for_lists, wait_until_free};
 use self::mover::Mark;
 use self::note::Note;
 use self::own::CAME_ALONG;

@@ -17,6 +17,8 @@ mod conf;
 mod config_keys;
 mod cron;
 mod cut;
+mod debconf;
+mod divert;
 mod download;
 mod earlier;
 mod edits;
@@ -61,7 +63,9 @@ mod user;
 #[cfg(test)]
 mod web_test;
 
-use cob_kinds::{Absent, Alternative, AptSource, Filesystem, Firewall, GitCheckout, Interface, SwapFile, Timezone};
+use cob_kinds::{
+    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, SwapFile, Timezone,
+};
 
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
@@ -77,6 +81,8 @@ pub(super) const ALL: &[&dyn Native] = &[
     &certificate::CertificateSetting,
     &config_keys::ConfigKeysSetting,
     &cron::CronSetting,
+    &debconf::DebconfSetting,
+    &Plain::<Divert>::KIND,
     &download::DownloadSetting,
     &edits::BlockSetting,
     &edits::LineSetting,
