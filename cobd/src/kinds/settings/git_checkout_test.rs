@@ -143,7 +143,7 @@ async fn an_exchange_is_completed_after_a_kill() {
     let [one, two] =
         ["v1", "v2"].map(|reference| bench.context(&setting("git-checkout"), &content(host.path(), reference)));
     moved(&mut bench, &one, "absent", "present").await;
-    let [record, new] = [RECORD, NEW_RECORD].map(|name| one.own.join(name));
+    let [record, new] = [RECORD, NEW_RECORD].map(|name| bench.path("cobs/n1+a+b").join(name));
     // Killed after the exchange.
     let before = fs::read(&record).expect("read");
     moved(&mut bench, &two, "outdated", "present").await;
