@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 15] = [
     "alternative",
     "apt-source",
     "archive",
@@ -50,6 +50,7 @@ const SETTINGS: [&str; 14] = [
     "host-entry",
     "hostname",
     "network",
+    "nfs-export",
     "swap-file",
     "timezone",
 ];

@@ -32,6 +32,7 @@ mod kind;
 mod mariadb;
 mod mount;
 mod network;
+mod nfs_export;
 mod package;
 mod postgresql;
 mod private_key;
@@ -74,6 +75,7 @@ pub use kind::{
 pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, MariadbUser};
 pub use mount::{Mount, unit_name};
 pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
+pub use nfs_export::{NfsExport, NfsOptions};
 pub use package::{Package, Version};
 pub use postgresql::{
     PostgresqlDatabase, PostgresqlExtension, PostgresqlGrant, PostgresqlObjects, PostgresqlRole, PostgresqlServer,
@@ -114,6 +116,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Mount>(),
     Entry::of::<SwapFile>(),
     Entry::of::<Filesystem>(),
+    Entry::of::<NfsExport>(),
     Entry::of::<User>(),
     Entry::of::<Group>(),
     Entry::of::<AuthorizedKey>(),

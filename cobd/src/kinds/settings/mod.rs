@@ -40,6 +40,7 @@ mod mounted;
 #[cfg(test)]
 mod mounts_test;
 mod network;
+mod nfs_export;
 #[cfg(test)]
 mod observed_test;
 mod parameter;
@@ -94,6 +95,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &mariadb::UserSetting,
     &mount::MountSetting,
     &Plain::<Interface>::KIND,
+    &nfs_export::NfsExportSetting,
     &postgresql::DatabaseSetting,
     &postgresql::ExtensionSetting,
     &postgresql::GrantSetting,
