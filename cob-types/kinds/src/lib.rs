@@ -29,6 +29,7 @@ mod host_entry;
 mod hostname;
 mod kernel_module;
 mod kind;
+mod lvm_volume;
 mod mariadb;
 mod mount;
 mod network;
@@ -72,6 +73,7 @@ pub use kind::{
     Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
     plain_transition, state,
 };
+pub use lvm_volume::{LvmVolume, VolumeSize};
 pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, MariadbUser};
 pub use mount::{Mount, unit_name};
 pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
@@ -115,6 +117,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
     Entry::of::<SwapFile>(),
+    Entry::of::<LvmVolume>(),
     Entry::of::<Filesystem>(),
     Entry::of::<NfsExport>(),
     Entry::of::<User>(),

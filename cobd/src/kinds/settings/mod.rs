@@ -17,6 +17,7 @@ mod conf;
 mod config_keys;
 mod cron;
 mod cut;
+mod device;
 mod download;
 mod earlier;
 mod edits;
@@ -33,6 +34,7 @@ mod hostname;
 mod ignored;
 mod kernel_log;
 mod kernel_module;
+mod lvm_volume;
 mod mariadb;
 mod mount;
 mod mount_absent;
@@ -46,6 +48,7 @@ mod observed_test;
 mod parameter;
 mod place;
 mod postgresql;
+mod record;
 mod refused;
 mod remount;
 mod setting;
@@ -62,7 +65,7 @@ mod user;
 #[cfg(test)]
 mod web_test;
 
-use cob_kinds::{Absent, Alternative, AptSource, Filesystem, Firewall, GitCheckout, Interface, SwapFile, Timezone};
+use cob_kinds::{Absent, Alternative, AptSource, Filesystem, Firewall, GitCheckout, Interface, LvmVolume, SwapFile, Timezone};
 
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
@@ -90,6 +93,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
+    &Plain::<LvmVolume>::KIND,
     &mariadb::DatabaseSetting,
     &mariadb::GrantSetting,
     &mariadb::UserSetting,
