@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 15] = [
+const SETTINGS: [&str; 17] = [
     "alternative",
     "apt-source",
     "archive",
@@ -50,7 +50,9 @@ const SETTINGS: [&str; 15] = [
     "git-checkout",
     "host-entry",
     "hostname",
+    "lvm-volume",
     "network",
+    "nfs-export",
     "swap-file",
     "timezone",
 ];

@@ -7,6 +7,7 @@ use cob_types::CobId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::footprint::Subject;
 use super::source;
 use super::{Builtin, Content, Faults, Footprint, Scalar, yes};
 
@@ -50,14 +51,14 @@ pub enum FilesystemType {
     Btrfs,
 }
 
-/// The effect of a departure on the data.
+/// The effect of a departure on data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDeparture {
     /// The data stay.
     #[default]
     Keep,
-    /// A file system that the change object made is erased.
+    /// The data on all that the change object made are erased.
     Erase,
 }
 
@@ -141,7 +142,7 @@ impl Content for Filesystem {
     }
 
     fn footprint(&self, _cob: &CobId) -> Footprint {
-        Footprint::of("file system on", &self.device)
+        Footprint::of(Subject::DEVICE, &self.device)
     }
 }
 

@@ -56,6 +56,8 @@ impl Subject {
     pub const MOUNT: &'static str = "mount on";
     /// The sort of units.
     pub const UNIT: &'static str = "unit";
+    /// The sort of devices with data.
+    pub const DEVICE: &'static str = "data on";
     /// The sort of keys in a file; a name is the file, a colon, a blank, and the key.
     pub const KEY: &'static str = "key";
     /// The sort of packages.

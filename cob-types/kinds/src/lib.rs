@@ -31,9 +31,11 @@ mod host_entry;
 mod hostname;
 mod kernel_module;
 mod kind;
+mod lvm_volume;
 mod mariadb;
 mod mount;
 mod network;
+mod nfs_export;
 mod package;
 mod postgresql;
 mod private_key;
@@ -75,9 +77,11 @@ pub use kind::{
     Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
     plain_transition, state,
 };
+pub use lvm_volume::{LvmVolume, VolumeSize};
 pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, MariadbUser};
 pub use mount::{Mount, unit_name};
 pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
+pub use nfs_export::{NfsExport, NfsOptions};
 pub use package::{Package, Version};
 pub use postgresql::{
     PostgresqlDatabase, PostgresqlExtension, PostgresqlGrant, PostgresqlObjects, PostgresqlRole, PostgresqlServer,
@@ -117,7 +121,9 @@ pub const ALL: &[Entry] = &[
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
     Entry::of::<SwapFile>(),
+    Entry::of::<LvmVolume>(),
     Entry::of::<Filesystem>(),
+    Entry::of::<NfsExport>(),
     Entry::of::<User>(),
     Entry::of::<Group>(),
     Entry::of::<AuthorizedKey>(),

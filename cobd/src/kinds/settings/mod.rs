@@ -18,6 +18,7 @@ mod config_keys;
 mod cron;
 mod cut;
 mod debconf;
+mod device;
 mod divert;
 mod download;
 mod earlier;
@@ -35,6 +36,7 @@ mod hostname;
 mod ignored;
 mod kernel_log;
 mod kernel_module;
+mod lvm_volume;
 mod mariadb;
 mod mount;
 mod mount_absent;
@@ -42,11 +44,13 @@ mod mounted;
 #[cfg(test)]
 mod mounts_test;
 mod network;
+mod nfs_export;
 #[cfg(test)]
 mod observed_test;
 mod parameter;
 mod place;
 mod postgresql;
+mod record;
 mod refused;
 mod remount;
 mod setting;
@@ -64,7 +68,7 @@ mod user;
 mod web_test;
 
 use cob_kinds::{
-    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, SwapFile, Timezone,
+    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, LvmVolume, SwapFile, Timezone,
 };
 
 use self::setting::{Entry, Plain, Setting, Spec};
@@ -95,11 +99,13 @@ pub(super) const ALL: &[&dyn Native] = &[
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
+    &Plain::<LvmVolume>::KIND,
     &mariadb::DatabaseSetting,
     &mariadb::GrantSetting,
     &mariadb::UserSetting,
     &mount::MountSetting,
     &Plain::<Interface>::KIND,
+    &nfs_export::NfsExportSetting,
     &postgresql::DatabaseSetting,
     &postgresql::ExtensionSetting,
     &postgresql::GrantSetting,

@@ -13,11 +13,12 @@ type Written<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], bool);
 const PARAMETER: &str = r#""key":"net.ipv4.ip_forward","value":1"#;
 const TABLE: &str = r#""path":"/srv/obs","source":"tmpfs","type":"tmpfs","options":["size=1m","ro"]"#;
 const NAMES: &str = r#""address":"10.9.9.9","names":["db.example.org","db"]"#;
+const EXPORT: &str = r#""path":"/srv/x","clients":{"10.0.0.0/8":["rw"],"*":["ro"]}"#;
 const JOB: &str = r#""schedule":"30 4 * * *","command":"backup --all","env":{"MAILTO":"ops"}"#;
 
 #[tokio::test]
 async fn an_observed_setting_of_others_counts_by_its_effect() {
-    let written: [Written<'_>; 26] = [
+    let written: [Written<'_>; 30] = [
         ("sysctl", PARAMETER, &[("etc/sysctl.d/99-mine.conf", "-net/ipv4/ip_forward=1\n")], true),
         ("sysctl", PARAMETER, &[("etc/sysctl.d/99-mine.conf", "net.ipv4.ip_forward = 0\n")], false),
         ("sysctl", PARAMETER, &[("usr/lib/sysctl.d/10-a.conf", "net.ipv4.ip_forward = 1\n")], true),
@@ -71,6 +72,10 @@ async fn an_observed_setting_of_others_counts_by_its_effect() {
         ("cron", JOB, &[("etc/cron.d/mine", "30 4 * * * root backup --all\n")], false),
         ("cron", JOB, &[("etc/cron.d/mine", "MAILTO=ops\n30 4 * * * ada backup --all\n")], false),
         ("cron", JOB, &[("etc/cron.d/mine.old", "MAILTO=ops\n30 4 * * * root backup --all\n")], false),
+        ("nfs-export", EXPORT, &[("etc/exports", "/srv/x *(ro,sync) 10.0.0.0/8(rw)\n")], true),
+        ("nfs-export", EXPORT, &[("etc/exports.d/a.exports", "\"/srv/x\" -sync * 10.0.0.0/8(rw)\n")], true),
+        ("nfs-export", EXPORT, &[("etc/exports", "/srv/x *(ro) 10.0.0.0/8(rw,async)\n")], false),
+        ("nfs-export", EXPORT, &[("etc/exports.d/a", "/srv/x *(ro) 10.0.0.0/8(rw)\n")], false),
         ("cron", JOB, &[("etc/cron.d/mine", "#MAILTO=ops\n#30 4 * * * root backup --all\n")], false),
     ];
     for (kind, keys, files, has_effect) in written {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use cob_kinds::FilesystemType;
 
-use super::device::Device;
+use super::super::device::Device;
 use super::superblock::Extent;
 use crate::kinds::native::run_bounded;
 

@@ -13,24 +13,21 @@
 //! | `made`, `found` | nothing | refused: the file system was lost |
 //! | any | other data | refused, unless the content names them in `overwrite` |
 
-mod device;
 #[cfg(test)]
 mod filesystem_test;
 mod grow;
 mod superblock;
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use cob_kinds::{Filesystem, FilesystemType, OnDeparture};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::device::{Data, Device};
 use self::superblock::Extent;
-use super::{Entry, Spec};
-use crate::durable;
+use super::device::{Data, Device};
+use super::{Entry, Spec, record};
 use crate::kinds::native::{NOTE, has_program, run_bounded};
 
 /// The file with the record.
@@ -95,16 +92,8 @@ impl Entry<Filesystem> {
     }
 
     fn record(&self) -> Result<Option<Record>, String> {
-        let path = self.own.join(RECORD);
-        let failed = |why: String| format!("{}: {why}", path.display());
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
-            Ok(bytes) => {
-                let record: Record = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
-                Ok(Some(record).filter(|record| record.device == self.path()))
-            }
-        }
+        let record: Option<Record> = record::read(&self.own, RECORD)?;
+        Ok(record.filter(|record| record.device == self.path()))
     }
 
     fn path(&self) -> String {
@@ -113,9 +102,7 @@ impl Entry<Filesystem> {
 
     fn write_record(&self, stage: Stage, uuid: &str, size: u64) -> Result<(), String> {
         let record = Record { device: self.path(), size, stage, uuid: uuid.to_owned() };
-        let bytes = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
-        let written = durable::write_file(&self.own, RECORD, 0o600, &bytes, durable::Sync::Now);
-        written.map_err(|error| format!("{}: {error}", self.own.join(RECORD).display()))
+        record::write(&self.own, RECORD, &record)
     }
 
     /// Whether the data are the unfinished work of an earlier attempt, and no file system.
@@ -331,11 +318,6 @@ impl Spec for Entry<Filesystem> {
                 device.erase()?;
             }
         }
-        match fs::remove_file(self.own.join(RECORD)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("{}: {error}", self.own.join(RECORD).display()))
-            }
-            _ => durable::sync_folder(&self.own).map_err(|error| format!("{}: {error}", self.own.display())),
-        }
+        record::delete(&self.own, RECORD)
     }
 }

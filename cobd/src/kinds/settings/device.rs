@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::super::mounted;
+use super::mounted;
 use crate::kinds::native::{Host, run_bounded};
 
 /// The length of the first and of the last part that is read in a search for unknown data.
