@@ -14,3 +14,30 @@ pub fn date(days: i64) -> (i64, u64, u64) {
     let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     (year.cast_signed() + era * 400 + later, month, day)
 }
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar; `None` for earlier dates.
+#[must_use]
+pub fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    // Years begin in March, so that the leap day is their last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    days.checked_sub(719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_dates_are_inverse() {
+        for day in (0..80_000).step_by(13).chain(11_000..11_100) {
+            let (year, month, of_month) = date(day);
+            assert_eq!(
+                days(year.unsigned_abs(), month, of_month),
+                Some(day.unsigned_abs()),
+                "{year}-{month}-{of_month}"
+            );
+        }
+        assert_eq!(days(1969, 12, 31), None);
+    }
+}

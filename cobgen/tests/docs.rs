@@ -37,7 +37,8 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 17] = [
+const SETTINGS: [&str; 18] = [
+    "acme-certificate",
     "alternative",
     "apt-source",
     "archive",

@@ -1,7 +1,7 @@
 # Sourced by run.sh: examples/etcd on three hosts. It is started on all at the same time, changed on one after
 # the other while a client writes, and removed.
 
-if ! programs=$("$here/../etcd-programs.sh"); then
+if ! programs=$("$here/../programs.sh" etcd); then
     echo "skipped: etcd, which is neither here nor to be had (no network?); COB_ETCD names a folder with it"
     return 0
 fi

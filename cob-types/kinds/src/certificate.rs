@@ -243,7 +243,7 @@ impl Certificate {
 }
 
 /// Whether a certificate may have this name.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
         !label.is_empty() && label.len() <= 63 && label.bytes().all(is_letter) && !label.starts_with('-')

@@ -59,6 +59,8 @@ pub struct Builtin {
     pub interval_ms: Option<u64>,
     /// Time limit of each transition.
     pub timeout_ms: u64,
+    /// The pause before the first repetition of a failed transition.
+    pub retry_delay_ms: u64,
     /// Whether `absent` means "not managed": the kind restores the earlier state of the host.
     pub restores: bool,
 }
@@ -82,6 +84,7 @@ impl Builtin {
             gate: false,
             interval_ms: Some(60_000),
             timeout_ms: 60_000,
+            retry_delay_ms: RETRY_DELAY_MS,
             restores: true,
         }
     }
@@ -123,8 +126,11 @@ impl Builtin {
         let mut priority = vec![pre_remove.clone()];
         priority.extend((preferred != pre_remove).then(|| preferred.clone()));
         priority.extend(states.iter().filter(|s| **s != preferred && **s != pre_remove).cloned());
-        let transition =
-            |(from, to): &(&str, &str)| Transition { timeout_ms: self.timeout_ms, ..plain_transition(from, to) };
+        let transition = |(from, to): &(&str, &str)| Transition {
+            timeout_ms: self.timeout_ms,
+            retry_delay_ms: self.retry_delay_ms,
+            ..plain_transition(from, to)
+        };
         Kind {
             name: KindName::new(self.name).expect("names in definitions are well formed"),
             backend: self.backend.to_owned(),

@@ -5,6 +5,7 @@
 
 mod absent;
 mod accounts;
+mod acme_certificate;
 mod alternative;
 mod apt_source;
 mod archive;
@@ -48,6 +49,7 @@ mod timezone;
 
 pub use absent::Absent;
 pub use accounts::{Group, User};
+pub use acme_certificate::{AcmeCertificate, Challenge, Proof};
 pub use alternative::Alternative;
 pub use apt_source::AptSource;
 pub use archive::{Archive, ArchiveFormat};
@@ -133,6 +135,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Firewall>(),
     Entry::of::<PrivateKey>(),
     Entry::of::<Certificate>(),
+    Entry::of::<AcmeCertificate>(),
     Entry::of::<PostgresqlRole>(),
     Entry::of::<PostgresqlDatabase>(),
     Entry::of::<PostgresqlGrant>(),

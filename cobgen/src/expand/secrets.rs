@@ -122,7 +122,7 @@ impl Secrets {
             (Some("container"), _) => {
                 Err("put it into `env`: the unit file and the words of commands are visible to all users".to_owned())
             }
-            (Some("exec"), Some("env")) => Ok(()),
+            (Some("exec" | "acme-certificate"), Some("env")) => Ok(()),
             (Some("exec"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
             (Some("script"), Some(key)) if is_definition(key) => {
                 Err("commands are visible in the process list: add a key to `content`, and read it from the file \

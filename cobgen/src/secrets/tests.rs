@@ -192,6 +192,13 @@ fn built_in_kinds_have_secrets_in_a_single_key() {
         ("postgresql-role", "{name: app, password: SECRET}", "{name: SECRET}"),
         ("mariadb-user", "{name: app, password: SECRET}", "{name: SECRET}"),
         ("mariadb-user", "{name: app, password_hash: SECRET}", "{name: SECRET}"),
+        (
+            "acme-certificate",
+            "{server: \"https://a/\", mail: a@b.c, accept_terms: true, names: [a.b], file: /c, key: /k, \
+              challenge: {provider: x}, env: {TOKEN: SECRET}}",
+            "{server: \"https://a/\", mail: SECRET, accept_terms: true, names: [a.b], file: /c, key: /k, \
+              challenge: {provider: x}}",
+        ),
         ("exec", "{command: [/bin/true], env: {PASSWORD: SECRET}}", "{command: [/bin/echo, SECRET]}"),
         (
             "container",

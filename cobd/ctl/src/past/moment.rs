@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use cob_types::calendar;
+
 use crate::words::parse_span;
 
 const SECOND: u64 = 1_000_000_000;
@@ -72,7 +74,7 @@ fn date_time(text: &str) -> Option<u64> {
     if parts.next().is_some() || !(1..=12).contains(&month) || day == 0 || day > days_of(year, month) {
         return None;
     }
-    let begin = days(year, month, day)?.checked_mul(DAY)?;
+    let begin = calendar::days(year, month, day)?.checked_mul(DAY)?;
     let Some(rest) = rest.strip_prefix(['T', 't', ' ']) else { return rest.is_empty().then_some(begin) };
     let (time, ahead_s) = offset(rest)?;
     let ns = begin.checked_add(clock(time)?)?;
@@ -120,14 +122,6 @@ fn days_of(year: u64, month: u64) -> u64 {
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     }
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar; `None` for earlier dates.
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    // Years begin in March, so that the leap day is their last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    days.checked_sub(719_468)
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ use super::native::Native;
 /// All these kinds.
 pub(super) const ALL: &[&dyn Native] = &[
     &Plain::<Absent>::KIND,
+    &certificate::AcmeSetting,
     &Plain::<Alternative>::KIND,
     &Plain::<AptSource>::KIND,
     &archive::ArchiveSetting,

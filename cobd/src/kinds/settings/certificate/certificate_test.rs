@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use cob_types::message::Values;

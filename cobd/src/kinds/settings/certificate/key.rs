@@ -1,7 +1,7 @@
 //! The file of a private key. Its content is never read into a message, a note or an answer.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
@@ -94,34 +94,50 @@ impl KeyFile {
         map(wanted)
     }
 
-    /// Makes the key, unless it is there; a usable key keeps its content.
-    pub(super) fn apply(&self) -> Result<(), String> {
-        let (path, ids) = (self.path()?, self.ids()?);
-        let failed = |error: io::Error| format!("{}: {error}", path.display());
-        let found = self.look()?;
-        if found[KEY] == json!(UNREADABLE) && inspect(&path)?.is_some_and(|meta| meta.len() > 0) {
+    /// Whether the key is there, of the desired type. Its mode and its owner may differ.
+    ///
+    /// # Errors
+    /// No key may replace what is there.
+    pub(super) fn is_usable(&self) -> Result<bool, String> {
+        let (path, found) = (self.path()?, self.look()?);
+        let meta = inspect(&path)?;
+        if found[KEY] == json!(UNREADABLE) && meta.as_ref().is_some_and(|meta| meta.len() > 0) {
             // The key may be the only one of its kind, such as that of an authority.
             return Err(format!("{}: it has {UNREADABLE}; move it away, and COB makes a key", path.display()));
         }
-        if found[KEY] == json!(self.key_type.name()) {
-            let set = File::open(&path).and_then(|file| {
-                accounts::give(&file, ids)?;
-                file.set_permissions(fs::Permissions::from_mode(self.mode))?;
-                file.sync_all()
-            });
-            return set.map_err(failed);
-        }
-        if inspect(&path)?.is_some_and(|meta| meta.is_dir()) {
+        if meta.is_some_and(|meta| meta.is_dir()) {
             return Err(format!("{}: a folder is at the place of the private key: move it away", path.display()));
         }
-        let text = openssl::new_key(self.key_type)?;
+        Ok(found[KEY] == json!(self.key_type.name()))
+    }
+
+    /// Makes the key, unless it is there; a usable key keeps its content.
+    pub(super) fn apply(&self) -> Result<(), String> {
+        if self.is_usable()? { self.protect() } else { self.put(&openssl::new_key(self.key_type)?) }
+    }
+
+    /// Gives the file its mode and its owner.
+    pub(super) fn protect(&self) -> Result<(), String> {
+        let (path, ids) = (self.path()?, self.ids()?);
+        let set = File::open(&path).and_then(|file| {
+            accounts::give(&file, ids)?;
+            file.set_permissions(fs::Permissions::from_mode(self.mode))?;
+            file.sync_all()
+        });
+        set.map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Puts a key into the file.
+    pub(super) fn put(&self, text: &str) -> Result<(), String> {
+        let (path, ids) = (self.path()?, self.ids()?);
         place::make_folders(&path)?;
         let (folder, name) = earlier::parts(&path)?;
         let fill = |file: &mut File| {
             file.write_all(text.as_bytes())?;
             accounts::give(file, ids)
         };
-        durable::write_file_with(folder, name, self.mode, Sync::Now, fill).map_err(failed)
+        let written = durable::write_file_with(folder, name, self.mode, Sync::Now, fill);
+        written.map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 

@@ -3,42 +3,42 @@
 //! The program `openssl` makes keys and certificates ([`openssl`]). A certificate for the key of another host is made
 //! from its public key, which the other host exports; the private key stays in its file ([`key`]).
 //!
+//! The program `lego` gets certificates from ACME servers ([`acme`]).
+//!
 //! A certificate is outdated if a property differs from the content, or if its validity ends soon. Files that another
 //! program has made count if they are as desired.
 
+mod acme;
 #[cfg(test)]
 mod certificate_test;
+mod file;
 mod key;
+mod lego;
 mod openssl;
+mod request;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::Command;
 
 use cob_kinds::{Certificate, Origin, PrivateKey, Usage};
 use cob_types::canonical;
 use cob_types::message::Values;
 use serde_json::{Map, Value, json};
 
+pub(super) use self::acme::AcmeSetting;
+use self::file::{CertificateFile, EARLIER, EARLIER_KEY, RENEWED};
 use self::key::KeyFile;
 use self::openssl::{Order, Shown, Signer};
 use super::{Entry, Setting, Spec, earlier, place};
 use crate::durable::{self, Sync};
-use crate::kinds::native::{Host, NOTE, imported, inspect, run_bounded};
-use crate::kinds::service::words_as;
+use crate::kinds::native::{Host, NOTE, imported};
 
-/// The earlier private key, in the own folder.
-const EARLIER_KEY: &str = "earlier-key";
-/// The earlier certificate, in the own folder.
-const EARLIER: &str = "earlier-certificate";
 /// In the own folder while a certificate is made: the public key.
 const PUBLIC_KEY: &str = "public-key.pem";
 /// In the own folder while a certificate is made: its extensions.
 const EXTENSIONS: &str = "extensions.cnf";
-/// In the own folder while the command after a renewal has not run.
-const RENEWED: &str = "renewed";
 
 /// The back end `private-key`.
 #[derive(Debug)]
@@ -60,6 +60,7 @@ struct WantedKey {
 struct WantedCertificate {
     host: Host,
     content: Certificate,
+    file: CertificateFile,
     /// The private key that belongs to the change object.
     key: Option<KeyFile>,
     /// The public key or the certificate of another change object, in a transition.
@@ -139,7 +140,13 @@ impl Setting for CertificateSetting {
             Origin::PublicKey(cob) => (None, imported(cob, "public_key")?),
             Origin::From(cob) => (None, imported(cob, "certificate")?),
         };
-        Ok(Box::new(WantedCertificate { host, content, key, imported, own }))
+        let file = CertificateFile {
+            host: host.clone(),
+            file: content.file.clone(),
+            on_renewal: content.on_renewal.clone(),
+            own: own.clone(),
+        };
+        Ok(Box::new(WantedCertificate { host, content, file, key, imported, own }))
     }
 
     fn notes(&self) -> &'static [&'static str] {
@@ -148,10 +155,6 @@ impl Setting for CertificateSetting {
 }
 
 impl WantedCertificate {
-    fn path(&self) -> Result<PathBuf, String> {
-        place::real(&self.host, &self.content.file)
-    }
-
     /// The public key of the certificate. `None`: it is not known now.
     fn public_key(&self) -> Result<Option<String>, String> {
         let private = match self.content.origin()? {
@@ -221,7 +224,7 @@ impl WantedCertificate {
     fn signer_of(&self, text: &str, shown: &Shown) -> Result<String, String> {
         let is_right = match &self.content.ca {
             Some(ca) => openssl::is_signed_by(text, &ca.certificate)?,
-            None => shown.subject == shown.issuer && openssl::is_signed_by(text, &self.path()?)?,
+            None => shown.subject == shown.issuer && openssl::is_signed_by(text, &self.file.path()?)?,
         };
         Ok(if is_right { self.signer() } else { format!("another key, that of {}", shown.issuer.join(", ")) })
     }
@@ -313,37 +316,6 @@ impl WantedCertificate {
         set("signed_by", json!(self.signer()));
         wanted
     }
-
-    /// Puts a certificate into its file.
-    fn put(&self, text: &str) -> Result<(), String> {
-        let path = self.path()?;
-        let found = inspect(&path)?;
-        if found.as_ref().is_some_and(fs::Metadata::is_dir) {
-            return Err(format!("{}: a folder is at the place of the certificate: move it away", path.display()));
-        }
-        if found.is_some() && self.content.on_renewal.is_some() {
-            let noted = durable::write_file(&self.own, RENEWED, 0o600, b"", Sync::Now);
-            noted.map_err(|error| format!("{}: {error}", self.own.join(RENEWED).display()))?;
-        }
-        place::make_folders(&path)?;
-        let (folder, name) = earlier::parts(&path)?;
-        let written = durable::write_file(folder, name, 0o644, text.as_bytes(), Sync::Now);
-        written.map_err(|error| format!("{}: {error}", path.display()))
-    }
-
-    /// Whether the command after a renewal still has to run.
-    fn has_to_tell(&self) -> bool {
-        self.content.on_renewal.is_some() && self.own.join(RENEWED).exists()
-    }
-
-    /// Runs the command after a renewal.
-    fn tell(&self) -> Result<(), String> {
-        let Some(command) = self.content.on_renewal.as_ref().filter(|_| self.has_to_tell()) else { return Ok(()) };
-        let words = words_as(None, command);
-        let ran = run_bounded(Command::new(&words[0]).args(&words[1..]), b"")?;
-        ran.ok().map_err(|why| format!("the certificate was renewed, and `on_renewal` has failed: {why}"))?;
-        place::remove_all(&self.own.join(RENEWED))
-    }
 }
 
 impl Spec for WantedCertificate {
@@ -355,29 +327,19 @@ impl Spec for WantedCertificate {
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
-        let path = self.path()?;
         let mut found = self.key.as_ref().map(KeyFile::look).transpose()?.unwrap_or_default();
-        found.extend(match inspect(&path)? {
-            Some(meta) if meta.is_file() => self.look_at(&self.host.read(&self.content.file)?)?,
-            meta => {
-                let is = meta.map_or("not there", |meta| if meta.is_symlink() { "a link" } else { "no regular file" });
-                Map::from_iter([("certificate".to_owned(), json!(is))])
-            }
+        found.extend(match self.file.read()? {
+            Ok(text) => self.look_at(&text)?,
+            Err(is) => Map::from_iter([("certificate".to_owned(), json!(is))]),
         });
-        if self.has_to_tell() {
+        if self.file.has_to_tell() {
             found.insert("on_renewal".to_owned(), json!("has not run"));
         }
         Ok(Some(Value::Object(found)))
     }
 
     fn before(&self) -> Result<Option<Value>, String> {
-        // The files are ours already.
-        if self.own.join(NOTE).exists() {
-            return Ok(None);
-        }
-        let key = self.key.as_ref().map(|key| earlier::note(&key.path()?, &self.own, EARLIER_KEY)).transpose()?;
-        let certificate = earlier::note(&self.path()?, &self.own, EARLIER)?;
-        Ok(Some(json!({ "key": key, "certificate": certificate })))
+        self.file.before(self.key.as_ref())
     }
 
     fn wanted(&self) -> Value {
@@ -400,22 +362,19 @@ impl Spec for WantedCertificate {
         {
             key.apply()?;
         }
-        let is_there = inspect(&self.path()?)?.is_some_and(|meta| meta.is_file());
-        let is_right = is_there && self.look_at(&self.host.read(&self.content.file)?)? == self.wanted_certificate();
+        let is_right = match self.file.read()? {
+            Ok(text) => self.look_at(&text)? == self.wanted_certificate(),
+            Err(_) => false,
+        };
         if !is_right {
-            self.put(&self.next()?)?;
+            self.file.put(&self.next()?)?;
         }
-        self.tell()
+        self.file.tell()
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        let nothing = Value::Null;
-        let before = before.unwrap_or(&nothing);
-        earlier::restore(&self.host, &self.content.file, &self.own, EARLIER, &before["certificate"])?;
-        if let Some(key) = &self.key {
-            earlier::restore(&self.host, &key.file, &self.own, EARLIER_KEY, &before["key"])?;
-        }
-        [PUBLIC_KEY, EXTENSIONS, RENEWED].iter().try_for_each(|file| place::remove_all(&self.own.join(file)))
+        self.file.restore(self.key.as_ref(), before)?;
+        [PUBLIC_KEY, EXTENSIONS].iter().try_for_each(|file| place::remove_all(&self.own.join(file)))
     }
 
     fn exports(&self) -> Result<Values, String> {

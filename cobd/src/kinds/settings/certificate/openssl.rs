@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cob_kinds::KeyType;
+use cob_types::calendar;
 
 use crate::kinds::native::{Ran, has_program, random, run_bounded};
 
@@ -18,6 +19,13 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 /// The beginning of a line with the end of the validity.
 const ENDS: &str = "notAfter=";
+
+/// The dates of a certificate, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+}
 
 /// The properties of a certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -136,11 +144,36 @@ pub(super) fn ends_within(text: &str, days: u32) -> Result<bool, String> {
     }
 }
 
+/// The dates of the first certificate in a text.
+pub(super) fn validity(text: &str) -> Result<Validity, String> {
+    let text = run("x509 -noout -dates -dateopt iso_8601".split(' '), text.as_bytes())?.ok()?;
+    let date = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(seconds).ok_or_else(|| format!("openssl shows no date after {name:?}"))
+    };
+    Ok(Validity { begin: date("notBefore=")?, end: date(ENDS)? })
+}
+
+/// A time such as `2026-11-28 21:35:52Z`, in seconds since 1970.
+fn seconds(text: &str) -> Option<u64> {
+    let numbers: Option<Vec<u64>> = text.trim_end_matches('Z').split(['-', ' ', ':']).map(|n| n.parse().ok()).collect();
+    let [year, month, day, hour, minute, second] = numbers?.try_into().ok()?;
+    Some(calendar::days(year, month, day)? * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
 /// Whether the key of a certificate in the file `authority` has signed the first certificate in a text.
 pub(super) fn is_signed_by(text: &str, authority: &Path) -> Result<bool, String> {
     let words = "verify -partial_chain -check_ss_sig -no_check_time -no-CApath -no-CAstore -CAfile";
     let words = words.split_whitespace().map(OsStr::new).chain([authority.as_os_str()]);
     Ok(run(words, text.as_bytes())?.code == Some(0))
+}
+
+/// Makes a request for a certificate with these names, for the private key in a file.
+pub(super) fn new_request(key: &Path, names: &[String]) -> Result<String, String> {
+    let names: Vec<_> = names.iter().map(|name| format!("DNS:{name}")).collect();
+    let names = format!("subjectAltName={}", names.join(","));
+    let words = ["req", "-new", "-passin", "pass:", "-subj", "/", "-addext", &names, "-key"].map(OsStr::new);
+    run(words.into_iter().chain([key.as_os_str()]), b"")?.ok()
 }
 
 /// Makes a certificate.

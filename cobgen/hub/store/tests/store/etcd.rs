@@ -37,7 +37,7 @@ impl Cluster {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             // Not by a macro: the output of passing tests is hidden.
             let said = std::io::stderr()
-                .write_all(b"NOT TESTED: the program etcd is missing (tests/etcd-programs.sh gets it)\n");
+                .write_all(b"NOT TESTED: the program etcd is missing (tests/programs.sh etcd gets it)\n");
             said.expect("said");
             return None;
         }
