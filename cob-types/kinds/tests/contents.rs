@@ -4,10 +4,13 @@
 mod databases;
 #[path = "contents/programs.rs"]
 mod programs;
+#[path = "contents/storage.rs"]
+mod storage;
 
 use databases::DATABASES;
 use programs::PROGRAMS;
 use serde_json::Value;
+use storage::STORAGE;
 
 /// A kind, contents that are accepted, and contents that are refused.
 type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -226,130 +229,6 @@ const SETTINGS: &[Row] = &[
             r#"{"repo": "/srv/x", "ref": "-f", "path": "/srv/x"}"#,
             r#"{"repo": "/srv/x", "ref": "a..b", "path": "/srv/x"}"#,
             r#"{"repo": "/srv/x", "ref": "a b", "path": "/srv/x"}"#,
-        ],
-    ),
-    (
-        "swap-file",
-        &[
-            r#"{"path": "/var/swap", "size": "2G"}"#,
-            r#"{"path": "/var/swap", "size": 1048576, "priority": 5, "root": "/srv/host"}"#,
-        ],
-        &[
-            "null",
-            "{}",
-            r#"{"path": "/var/swap"}"#,
-            r#"{"path": "var/swap", "size": "2G"}"#,
-            r#"{"path": "/var/swap", "size": "4K"}"#,
-            r#"{"path": "/var/swap", "size": 1048577}"#,
-            r#"{"path": "/var/swap", "size": "2G", "priority": -1}"#,
-            r#"{"path": "/var/swap#1", "size": "2G"}"#,
-        ],
-    ),
-    (
-        "filesystem",
-        &[
-            r#"{"device": "/dev/vdb", "type": "ext4"}"#,
-            r#"{"device": "/srv/image", "type": "xfs", "label": "data", "options": {"-K": true, "-m": "crc=1"}, "grow": false}"#,
-            r#"{"device": "/dev/disk/by-id/x:1", "type": "btrfs", "uuid": "6d1f7a3c-0000-4000-8000-00000000000a"}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "overwrite": "dos", "on_departure": "erase", "options": {"-m": 0}}"#,
-            r#"{"device": "/srv/image", "type": "ext4", "root": "/srv/host"}"#,
-        ],
-        &[
-            "null",
-            "{}",
-            r#"{"device": "/dev/vdb"}"#,
-            r#"{"device": "vdb", "type": "ext4"}"#,
-            r#"{"device": "/dev/../vdb", "type": "ext4"}"#,
-            r#"{"device": "/dev/vdb", "type": "vfat"}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "root": "/srv/host"}"#,
-            r#"{"device": "/dev/vdb", "type": "xfs", "label": "longer-than-12"}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "label": "a b"}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "uuid": "random"}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "uuid": "6D1F7A3C-0000-4000-8000-00000000000A"}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"/dev/vda": true}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"-F": true}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"-mF": true}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"-m": [1]}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"-J": "device=/dev/vdc"}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"-J": "device=UUID=x"}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "options": {"-E": "offset=4096"}}"#,
-            r#"{"device": "/dev/vdb", "type": "xfs", "options": {"-l": "logdev=vdc"}}"#,
-            r#"{"device": "/dev/vdb", "type": "xfs", "options": {"-m": "uuid=x"}}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "overwrite": " "}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "overwrite": true}"#,
-            r#"{"device": "/dev/vdb", "type": "ext4", "on_departure": "format"}"#,
-        ],
-    ),
-    (
-        "nfs-export",
-        &[
-            r#"{"path": "/srv/data", "clients": {"10.0.0.0/8": ["rw", "no_root_squash", "sec=krb5:krb5p"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*.example.org": [], "@hosts": ["ro"], "fd00::1": ["rw"]}, "name": "data"}"#,
-            r#"{"path": "/srv/data", "clients": {"10.0.0.0/255.0.0.0": ["mountpoint"], "*": ["mountpoint=/srv/data"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"h1": ["fsid=root", "anonuid=0"]}, "options": ["rw"], "root": "/srv/host"}"#,
-        ],
-        &[
-            "null",
-            r#"{"path": "/srv/data"}"#,
-            r#"{"path": "/srv/data", "clients": {}}"#,
-            r#"{"path": "/srv/data", "clients": ["*"]}"#,
-            r#"{"path": "srv/data", "clients": {"*": []}}"#,
-            r#"{"path": "/srv/data/", "clients": {"*": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"a b": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"*(rw)": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"-ro": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"gss/krb5": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"10.0.0.0/33": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"fd00::/129": []}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": "rw"}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["readwrite"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["rw", "ro"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["rw", "rw"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["rw,sync"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["anonuid=nobody"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["fsid=x"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["sec=sys:"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": ["mountpoint=x)"]}}"#,
-            r#"{"path": "/srv/data", "clients": {"*": []}, "options": ["sec"]}"#,
-            r#"{"path": "/srv/data", "clients": {"*": []}, "name": "a.exports"}"#,
-            r#"{"path": "/srv/data", "clients": {"*": []}, "name": "../x"}"#,
-            r#"{"path": "/srv/data", "clients": {"*": []}, "root": "srv"}"#,
-        ],
-    ),
-    (
-        "lvm-volume",
-        &[
-            r#"{"group": "data", "devices": ["/dev/vdb", "/dev/disk/by-id/x:1"], "name": "www", "size": "20G"}"#,
-            r#"{"group": "vg.0_a+b-c", "name": "logs", "size": "80%", "on_departure": "erase"}"#,
-            r#"{"group": "a", "name": "b", "size": 4194304, "adopt": "kjpraW-AYaT-yRNl-q0x2-Thfv-pT8N-opMzX3"}"#,
-            r#"{"group": "a", "name": "b", "size": "100%", "overwrite": "rkEw0r-JE4m-4Wk9-iS2n-htDs-KZ0n-3Ki9Zb"}"#,
-        ],
-        &[
-            "null",
-            r#"{"group": "a", "name": "b"}"#,
-            r#"{"group": "a", "size": "1G"}"#,
-            r#"{"group": "", "name": "b", "size": "1G"}"#,
-            r#"{"group": "-a", "name": "b", "size": "1G"}"#,
-            r#"{"group": "a/b", "name": "b", "size": "1G"}"#,
-            r#"{"group": "a", "name": ".", "size": "1G"}"#,
-            r#"{"group": "a", "name": "b c", "size": "1G"}"#,
-            r#"{"group": "a", "name": "b_tdata", "size": "1G"}"#,
-            r#"{"group": "a", "name": "snapshot1", "size": "1G"}"#,
-            r#"{"group": "a", "name": "b", "size": 0}"#,
-            r#"{"group": "a", "name": "b", "size": "0%"}"#,
-            r#"{"group": "a", "name": "b", "size": "101%"}"#,
-            r#"{"group": "a", "name": "b", "size": "50%FREE"}"#,
-            r#"{"group": "a", "name": "b", "size": "1 GB"}"#,
-            r#"{"group": "a", "name": "b", "size": -1}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "devices": ["vdb"]}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "devices": ["/dev/../vdb"]}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "devices": ["/dev/vdb", "/dev/vdb"]}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "adopt": "yes"}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "adopt": true}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "overwrite": "6d1f7a3c-0000-4000-8000-00000000000a"}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "on_departure": "shrink"}"#,
-            r#"{"group": "a", "name": "b", "size": "1G", "root": "/srv/host"}"#,
         ],
     ),
     (
@@ -651,36 +530,6 @@ const SETTINGS: &[Row] = &[
         ],
     ),
     (
-        "mount",
-        &[
-            r#"{"path": "/srv/data", "source": "UUID=1-2", "type": "ext4", "options": ["noatime", "errors=remount-ro"], "pass": 2}"#,
-            r#"{"path": "/mnt/a b/", "source": "/srv/a b", "type": "bind", "options": ["ro"], "root": "/srv/host"}"#,
-            r#"{"path": "/t", "source": "tmpfs", "type": "tmpfs"}"#,
-            r#"{"path": "/t", "absent": true, "root": "/srv/host"}"#,
-        ],
-        &[
-            "null",
-            "{}",
-            r#"{"path": "/t"}"#,
-            r#"{"path": "/", "absent": true}"#,
-            r#"{"path": "/t", "absent": true, "source": "tmpfs"}"#,
-            r#"{"path": "/t", "absent": true, "type": "tmpfs"}"#,
-            r#"{"path": "/t", "absent": true, "options": ["ro"]}"#,
-            r#"{"path": "/srv", "source": "/dev/sdb"}"#,
-            r#"{"path": "srv", "source": "/dev/sdb", "type": "ext4"}"#,
-            r#"{"path": "/", "source": "/dev/sdb", "type": "ext4"}"#,
-            r#"{"path": "/a/../b", "source": "/dev/sdb", "type": "ext4"}"#,
-            r#"{"path": "/a", "source": "-o", "type": "ext4"}"#,
-            r#"{"path": "/a", "source": "/dev/sdb", "type": "ext 4"}"#,
-            r#"{"path": "/a", "source": "/dev/sdb", "type": "ext4", "options": ["ro,noexec"]}"#,
-            r#"{"path": "/a", "source": "/dev/sdb", "type": "ext4", "options": ["remount"]}"#,
-            r#"{"path": "/a", "source": "/dev/sdb", "type": "ext4", "options": "ro"}"#,
-            r#"{"path": "/a", "source": "/dev/sdb", "type": "ext4", "pass": 3}"#,
-            r#"{"path": "/a", "source": "x", "type": "ramfs", "options": ["size=1m"]}"#,
-            r#"{"path": "/a", "source": "/dev/sdb", "type": "ext4", "more": 1}"#,
-        ],
-    ),
-    (
         "host-entry",
         &[
             r#"{"address": "10.0.0.1", "names": ["db.example.org", "db"]}"#,
@@ -948,7 +797,7 @@ const SETTINGS: &[Row] = &[
 ];
 
 fn table() -> impl Iterator<Item = &'static Row> {
-    SETTINGS.iter().chain(DATABASES).chain(PROGRAMS)
+    SETTINGS.iter().chain(DATABASES).chain(PROGRAMS).chain(STORAGE)
 }
 
 #[test]

@@ -88,6 +88,13 @@ fn assembled() -> Value {
     })
 }
 
+/// The id of an operation. Its parameters tell a section from an entity, and all clusters from one.
+fn id(route: &Route) -> String {
+    let parameters = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let words = parameters.map(|word| word.trim_start_matches('*'));
+    words.fold(operation_id(route.verb, route.path), |id, word| format!("{id}_{word}"))
+}
+
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let Operation { parameters, body, answers } = route.handler.describe(schemas);
     let of_body = if body.is_some() { &OF_BODIES[..] } else { &[] };
@@ -98,7 +105,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let responses: Map<String, Value> = refused.chain(answers).collect();
     let tenant = json!({"$ref": "#/components/parameters/tenant"});
     let mut operation = json!({
-        "operationId": operation_id(route.verb, route.path),
+        "operationId": id(route),
         "summary": route.summary,
         "security": [{"token": []}, {}],
         "parameters": parameters.into_iter().chain([tenant]).collect::<Vec<_>>(),
