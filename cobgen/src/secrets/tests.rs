@@ -196,8 +196,8 @@ fn built_in_kinds_have_secrets_in_a_single_key() {
             "acme-certificate",
             "{server: \"https://a/\", mail: a@b.c, accept_terms: true, names: [a.b], file: /c, key: /k, \
               challenge: {provider: x}, env: {TOKEN: SECRET}}",
-            "{server: \"https://a/\", mail: SECRET, accept_terms: true, names: [a.b], file: /c, key: /k, \
-              challenge: {provider: x}}",
+            "{server: \"https://a/\", mail: a@b.c, accept_terms: true, names: [a.b], file: /c, key: /k, \
+              challenge: {provider: x}, on_renewal: [/bin/echo, SECRET]}",
         ),
         ("exec", "{command: [/bin/true], env: {PASSWORD: SECRET}}", "{command: [/bin/echo, SECRET]}"),
         (
