@@ -8,9 +8,8 @@ use cob_types::{CobId, Command};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::certificate::is_name;
+use super::certificate::{check_renewal, is_name};
 use super::commands::{CommandSchema, check_variables};
-use super::exec::is_empty;
 use super::form::Scalar;
 use super::private_key::{check_key_mode, key_mode};
 use super::source;
@@ -251,12 +250,7 @@ impl Content for AcmeCertificate {
             let what = format!("{} is not a number of days before the end", self.renew_before());
             faults.add("renew_before", what, format!("write a number from 1 to {MAX_DAYS}"));
         }
-        if self.on_renewal.as_ref().is_some_and(is_empty) {
-            faults.add_as("empty-command", "on_renewal", "`on_renewal` is empty", "write a command, or remove the key");
-        }
-        if self.on_renewal.is_some() && self.root.is_some() {
-            faults.add("on_renewal", "no command can run on a host that is still a folder", "remove `on_renewal`");
-        }
+        check_renewal(self.on_renewal.as_ref(), self.root.as_ref(), faults);
     }
 
     fn footprint(&self, _cob: &CobId) -> Footprint {

@@ -242,6 +242,16 @@ impl Certificate {
     }
 }
 
+/// Checks the command after a renewal.
+pub(super) fn check_renewal(command: Option<&Command>, root: Option<&PathBuf>, faults: &mut Faults) {
+    if command.is_some_and(is_empty) {
+        faults.add_as("empty-command", "on_renewal", "`on_renewal` is empty", "write a command, or remove the key");
+    }
+    if command.is_some() && root.is_some() {
+        faults.add("on_renewal", "no command can run on a host that is still a folder", "remove `on_renewal`");
+    }
+}
+
 /// Whether a certificate may have this name.
 pub(super) fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
@@ -287,12 +297,7 @@ impl Content for Certificate {
                 format!("a certificate of {days} days would be renewed again at once, {before} days before its end");
             faults.add("renew_before", what, "write fewer days than `days`");
         }
-        if self.on_renewal.as_ref().is_some_and(is_empty) {
-            faults.add_as("empty-command", "on_renewal", "`on_renewal` is empty", "write a command, or remove the key");
-        }
-        if self.on_renewal.is_some() && self.root.is_some() {
-            faults.add("on_renewal", "no command can run on a host that is still a folder", "remove `on_renewal`");
-        }
+        check_renewal(self.on_renewal.as_ref(), self.root.as_ref(), faults);
     }
 
     fn footprint(&self, _cob: &CobId) -> Footprint {

@@ -307,6 +307,19 @@ pub(in crate::kinds) fn has_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
+/// Whether a program is installed.
+///
+/// # Errors
+/// The missing program, with the name of its package.
+pub(in crate::kinds) fn needs_program(program: &str, package: &str) -> Result<(), String> {
+    if has_program(program) { Ok(()) } else { Err(not_found(program, package)) }
+}
+
+/// The message about a missing program.
+pub(in crate::kinds) fn not_found(program: &str, package: &str) -> String {
+    format!("{program}: not found on this host; install the package {package}")
+}
+
 /// Runs a program to its end in the action's process group, with this input. The outputs are read completely, kept up
 /// to a bound, and the error output is also shown to users. Background processes of the program are not waited for.
 ///

@@ -29,6 +29,9 @@ use std::path::Path;
 use cob_kinds::{Content as _, Package, Version};
 use serde_json::json;
 
+/// The name of the file lock that the transitions of packages have, and those of other users of dpkg and debconf.
+pub(super) const TURN: &str = "packages";
+
 pub(super) use self::apt::{DATABASE as DPKG, command as apt_command, settings as apt_settings};
 pub(super) use self::lock::{wait_for_lists, wait_until_free};
 use self::mover::Mark;

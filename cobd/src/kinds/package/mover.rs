@@ -12,7 +12,7 @@ use cob_types::message::Values;
 use super::itself::Itself;
 use super::note::{Before, Note};
 use super::own::Own;
-use super::{Installed, Manager, judge, lifts, manager};
+use super::{Installed, Manager, TURN, judge, lifts, manager};
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{TransitionAttempt, of_folder_name};
 use crate::kinds::native::{Call, Peers, Turn};
@@ -44,7 +44,7 @@ pub(super) fn moved(
 ) -> Result<Values, String> {
     let content: Package = cob_kinds::read(&call.content)?;
     let manager = manager(&content, &call.own)?;
-    let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
+    let _turn = Turn::wait(&call.own, TURN, content.lock_timeout(call.timeout()))?;
     let before = manager.snapshot();
     let made = make(call, attempt, manager.as_ref(), &content);
     if let (Ok(before), Ok(after), Ok(names)) = (before, manager.snapshot(), manager.names()) {

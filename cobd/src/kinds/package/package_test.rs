@@ -391,7 +391,7 @@ async fn a_package_waits_for_its_turn_only_for_a_limited_time() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     fs::create_dir_all(bench.path("cobs/n1+a+b")).expect("made");
-    let _turn = Turn::wait(&bench.path("cobs/other"), "packages", std::time::Duration::ZERO).expect("free");
+    let _turn = Turn::wait(&bench.path("cobs/other"), TURN, std::time::Duration::ZERO).expect("free");
     let context = bench.context(&package(), &world.content(r#","lock_timeout":"50ms""#));
     let why = reason(bench.transition(&context, "absent", "present").await);
     assert!(why.contains("worked on packages for all of 50ms"), "{why}");

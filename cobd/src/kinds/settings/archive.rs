@@ -10,7 +10,7 @@ use super::fetch::{self, Fetch, PART};
 use super::tree::{NEW_RECORD, RECORD, Rules, Tree};
 use super::unpack::{self, Unpack};
 use super::{Entry, Setting, Spec, accounts, place};
-use crate::kinds::native::{Host, NOTE, has_program};
+use crate::kinds::native::{Host, NOTE, needs_program};
 
 /// The back end `archive`.
 #[derive(Debug)]
@@ -137,12 +137,7 @@ impl Spec for Unpacked {
 
     fn of_use(&self) -> Result<(), String> {
         self.owner.clone().and(self.group.clone())?;
-        match unpack::program(self.format).filter(|(program, _)| !has_program(program)) {
-            Some((program, package)) => {
-                Err(format!("{program}: not found on this host; install the package {package}"))
-            }
-            None => Ok(()),
-        }
+        unpack::program(self.format).map_or(Ok(()), |(program, package)| needs_program(program, package))
     }
 
     fn apply(&self, before: Option<&Value>) -> Result<(), String> {

@@ -13,16 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Entry, Spec};
-use crate::kinds::native::{NOTE, has_program, run_bounded};
-use crate::kinds::package::{DPKG, wait_until_free};
+use crate::kinds::native::{NOTE, needs_program, run_bounded};
+use crate::kinds::package::{DPKG, TURN, wait_until_free};
 
 const PROGRAM: &str = "dpkg-divert";
 /// All diversions: of each the path, the other path, and the package whose own file keeps the path.
 const RECORD: &str = "/var/lib/dpkg/diversions";
 /// In the place of a package: a diversion of the administrator, for all packages.
 const LOCAL: &str = ":";
-/// The name of the file lock, which the transitions of packages have, too: dpkg reads the diversions once.
-const TURN: &str = "packages";
 
 /// A recorded diversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,9 +162,7 @@ impl Spec for Entry<Divert> {
     }
 
     fn hindered(&self) -> Result<(), String> {
-        if !has_program(PROGRAM) {
-            return Err(format!("{PROGRAM}: not found on this host; install the package dpkg of Debian"));
-        }
+        needs_program(PROGRAM, "dpkg of Debian")?;
         let database = self.host.path(DPKG);
         if !database.is_dir() {
             return Err(format!("{}: not found; the host has no packages of dpkg", database.display()));

@@ -8,6 +8,7 @@ use super::super::tests::{content, host, moved, read, setting};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
+use crate::kinds::native::has_program;
 use crate::kinds::testing::{Bench, reason};
 
 /// A host with a file of a package, and diversions of a package and of an administrator. Returns `None` without dpkg.

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use cob_kinds::{Size, without_user};
 use sha2::{Digest as _, Sha256};
 
+use crate::kinds::native::not_found;
+
 /// The part of a file, in the own folder.
 pub(super) const PART: &str = "part";
 /// The pause between two looks at the size of the part.
@@ -143,7 +145,7 @@ impl Fetch<'_> {
         }
         let ended = |error: io::Error| {
             Failure::Ended(if error.kind() == io::ErrorKind::NotFound {
-                "curl: not found on this host; install the package `curl`".to_owned()
+                not_found("curl", "`curl`")
             } else {
                 format!("curl: {error}")
             })

@@ -11,9 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tree::{NEW_RECORD, RECORD, Rules, Tree};
-use super::{Entry, Spec, ignored, place};
-use crate::durable::{self, Sync};
-use crate::kinds::native::{NOTE, has_program, run_bounded};
+use super::{Entry, Spec, ignored, place, record};
+use crate::kinds::native::{NOTE, needs_program, run_bounded};
 
 /// The commit of the last checkout.
 const COMMIT: &str = "commit.json";
@@ -35,8 +34,7 @@ impl Entry<GitCheckout> {
 
     /// The origin of the folder, if the commit is known.
     fn source(&self) -> Option<String> {
-        let text = std::fs::read(self.own.join(COMMIT)).ok()?;
-        let known: Known = serde_json::from_slice(&text).ok()?;
+        let known: Known = record::read(&self.own, COMMIT).ok()??;
         let wanted = (&self.content.repo, &self.content.reference, self.content.submodules);
         ((&known.repo, &known.reference, known.submodules) == wanted).then(|| self.source_of(&known.commit))
     }
@@ -95,9 +93,7 @@ impl Entry<GitCheckout> {
             submodules: content.submodules,
             commit: commit.clone(),
         };
-        let (own, bytes) = (&self.own, serde_json::to_vec(&known).expect("plain data"));
-        durable::write_file(own, COMMIT, 0o600, &bytes, Sync::Now)
-            .map_err(|error| format!("{}: {error}", own.join(COMMIT).display()))?;
+        record::write(&self.own, COMMIT, &known)?;
         Ok(self.source_of(&commit))
     }
 }
@@ -131,7 +127,7 @@ impl Spec for Entry<GitCheckout> {
     }
 
     fn of_use(&self) -> Result<(), String> {
-        if has_program("git") { Ok(()) } else { Err("git: not found on this host; install the package git".to_owned()) }
+        needs_program("git", "git")
     }
 
     fn apply(&self, before: Option<&Value>) -> Result<(), String> {

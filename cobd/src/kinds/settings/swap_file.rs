@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::mount::{FSTAB, MARK, SYSTEMD, TURN, UNREAD};
 use super::{Entry, Spec, mounted, place};
 use crate::durable;
-use crate::kinds::native::{NOTE, Turn, has_program, insert_line, inspect, lines, run_bounded};
+use crate::kinds::native::{NOTE, Turn, insert_line, inspect, lines, needs_program, run_bounded};
 
 /// The mode of the file: it may contain memory of every program.
 const MODE: u32 = 0o600;
@@ -182,12 +182,7 @@ impl Spec for Entry<SwapFile> {
 
     fn of_use(&self) -> Result<(), String> {
         let programs: &[&str] = if self.is_live() { &["mkswap", "swapon", "swapoff"] } else { &["mkswap"] };
-        match programs.iter().find(|program| !has_program(program)) {
-            Some(program) => {
-                Err(format!("{program}: not found on this host; install the package util-linux, or mount"))
-            }
-            None => Ok(()),
-        }
+        programs.iter().try_for_each(|program| needs_program(program, "util-linux, or mount"))
     }
 
     fn apply(&self, before: Option<&Value>) -> Result<(), String> {
@@ -231,6 +226,7 @@ mod tests {
     use super::*;
     use crate::kinds::contract::Case;
     use crate::kinds::contract::tests::holds;
+    use crate::kinds::native::has_program;
     use crate::kinds::testing::{Bench, reason};
 
     #[tokio::test]

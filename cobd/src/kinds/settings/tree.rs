@@ -21,8 +21,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{fetch, ignored, place};
-use crate::durable::{self, Sync};
+use super::{fetch, ignored, place, record};
+use crate::durable;
 use crate::kinds::native::inspect;
 
 /// The record of the folder at the place.
@@ -140,7 +140,7 @@ impl Tree {
             let source = fill(&new)?;
             sync(&new)?;
             let record = Record { source, nodes: self.walk(&new)? };
-            self.write(NEW_RECORD, &record)?;
+            record::write(&self.own, NEW_RECORD, &record)?;
             match inspect(&self.place)? {
                 None => self.rename(&new, &self.place)?,
                 Some(_) => exchange(&new, &self.place)?,
@@ -279,18 +279,7 @@ impl Tree {
     }
 
     fn record(&self, name: &str) -> Result<Option<Record>, String> {
-        let path = self.own.join(name);
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|error| failed(&path, &error))?,
-        };
-        serde_json::from_slice(&text).map(Some).map_err(|error| format!("{}: {error}", path.display()))
-    }
-
-    fn write(&self, name: &str, record: &Record) -> Result<(), String> {
-        let bytes = serde_json::to_vec(record).expect("a record is plain data");
-        durable::write_file(&self.own, name, 0o600, &bytes, Sync::Now)
-            .map_err(|error| failed(&self.own.join(name), &error))
+        record::read(&self.own, name)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), String> {

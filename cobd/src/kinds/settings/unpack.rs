@@ -14,6 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use cob_kinds::{ArchiveFormat, Size};
 
 use super::fetch::Ended;
+use crate::kinds::native::not_found;
 
 /// The longest target of a link.
 const MAX_LINK: u64 = 4096;
@@ -78,7 +79,7 @@ impl Unpack<'_> {
         let child = command.arg("-dc").stdin(Stdio::from(file)).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let failed = |error: io::Error| {
             if error.kind() == io::ErrorKind::NotFound {
-                format!("{program}: not found on this host; install the package {package}")
+                not_found(program, package)
             } else {
                 format!("{program}: {error}")
             }

@@ -19,12 +19,13 @@ use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::{Entry, Setting, Spec, earlier, place};
+use super::super::{Entry, Setting, Spec, earlier, place, record};
 use super::file::{CertificateFile, EARLIER, EARLIER_KEY, RENEWED};
-use super::key::KeyFile;
+use super::key::{KeyFile, map};
 use super::lego::{self, Client};
 use super::openssl;
-use super::request::{RECORD, Record, checksum, now, utc};
+use super::request::{RECORD, Record, checksum, utc};
+use crate::clock::wall_s;
 use crate::durable::{self, Sync};
 use crate::kinds::native::{Host, NOTE, Turn};
 
@@ -121,11 +122,11 @@ impl Wanted {
             "signed_by": if is_own { "its own key" } else { "an authority" },
             "server": record.server_of(text).unwrap_or(&self.content.server),
         });
-        Ok(object(found))
+        Ok(map(found))
     }
 
     fn wanted_certificate(&self) -> Map<String, Value> {
-        object(json!({
+        map(json!({
             "certificate": "there",
             "renewal": "not due",
             "for": "its key",
@@ -137,7 +138,7 @@ impl Wanted {
 
     /// Whether the certificate has to be renewed now.
     fn renewal(&self, text: &str, record: &Record) -> Result<String, String> {
-        let (dates, now) = (openssl::validity(text)?, now());
+        let (dates, now) = (openssl::validity(text)?, wall_s());
         // A certificate for a few days would be due at once.
         let before = (u64::from(self.content.renew_before()) * DAY).min(dates.end.saturating_sub(dates.begin) / 3);
         let (is_due, has_ended) = (now >= dates.end.saturating_sub(before), now >= dates.end);
@@ -198,7 +199,7 @@ impl Wanted {
     /// Asks the server, unless an earlier request has failed shortly before.
     fn ask(&self, key: &Path, record: &mut Record) -> Result<String, String> {
         let (client, about) = (self.client(), self.about());
-        if let Some(why) = record.waits(&about, now()) {
+        if let Some(why) = record.waits(&about, wall_s()) {
             return Err(why);
         }
         let running = client.plan()?;
@@ -223,7 +224,7 @@ impl Wanted {
         });
         answer.map_err(|why| {
             let why = format!("{}: {why}", self.content.server);
-            record.fail(&about, now(), &why);
+            record.fail(&about, wall_s(), &why);
             match record.write(&self.own) {
                 Ok(()) => why,
                 Err(error) => format!("{why}; {error}"),
@@ -247,12 +248,7 @@ impl Wanted {
     }
 
     fn chain_note(&self) -> Result<Option<ChainNote>, String> {
-        let path = self.own.join(CHAIN);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        serde_json::from_str(&text).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        record::read(&self.own, CHAIN)
     }
 
     /// Puts the file of `chain` in its place, or away.
@@ -265,9 +261,7 @@ impl Wanted {
         let real = place::real(&self.host, path)?;
         if self.chain_note()?.is_none() {
             let before = earlier::note(&real, &self.own, EARLIER_CHAIN)?;
-            let bytes = serde_json::to_vec(&ChainNote { path: path.clone(), before }).expect("a note is plain data");
-            let written = durable::write_file(&self.own, CHAIN, 0o600, &bytes, Sync::Now);
-            written.map_err(|error| format!("{}: {error}", self.own.join(CHAIN).display()))?;
+            record::write(&self.own, CHAIN, &ChainNote { path: path.clone(), before })?;
         }
         let text = self.chain()?;
         if self.found_chain(path)? == Some(text.clone()) {
@@ -363,13 +357,6 @@ impl Spec for Wanted {
     fn exports(&self) -> Result<Values, String> {
         let text = self.host.read(&self.content.file)?;
         Ok([("certificate".to_owned(), canonical::json(&json!(text)))].into())
-    }
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     }
 }
 

@@ -209,7 +209,7 @@ fn put_old_certificate(root: &Path) {
     run("openssl", &format!("req -x509 -newkey ed25519 -nodes -keyout {ca_key} -out {ca} -days 900 -subj /CN=Old"));
     let key = at("etc/web.key");
     run("openssl", &format!("req -new -key {key} -subj /CN=a.example -addext subjectAltName=DNS:a.example -out {csr}"));
-    let (year, month, day) = cob_types::calendar::date((now() / DAY + 2).cast_signed());
+    let (year, month, day) = cob_types::calendar::date((wall_s() / DAY + 2).cast_signed());
     run(
         "openssl",
         &format!(

@@ -97,7 +97,7 @@ impl KeyFile {
     /// Whether the key is there, of the desired type. Its mode and its owner may differ.
     ///
     /// # Errors
-    /// No key may replace what is there.
+    /// The file at this place must not be replaced.
     pub(super) fn is_usable(&self) -> Result<bool, String> {
         let (path, found) = (self.path()?, self.look()?);
         let meta = inspect(&path)?;
@@ -141,7 +141,8 @@ impl KeyFile {
     }
 }
 
-fn map(value: Value) -> Map<String, Value> {
+/// The keys of an object.
+pub(super) fn map(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),

@@ -19,7 +19,7 @@ use super::super::place;
 use super::openssl;
 use super::request::Running;
 use crate::durable::{self, Sync};
-use crate::kinds::native::{Host, has_program, inspect, run_bounded};
+use crate::kinds::native::{Host, inspect, needs_program, run_bounded};
 
 /// The folder of a request, in the own folder.
 pub(super) const FOLDER: &str = "request";
@@ -45,7 +45,7 @@ pub(super) struct Client<'a> {
 /// # Errors
 /// The reason, with the name of the package.
 pub(super) fn is_installed() -> Result<(), String> {
-    if has_program("lego") { Ok(()) } else { Err("lego: not found on this host; install the package lego".to_owned()) }
+    needs_program("lego", "lego")
 }
 
 impl Client<'_> {
@@ -186,7 +186,7 @@ impl Client<'_> {
         let Some(hook) = &running.hook else { return Ok(()) };
         let calls = fs::read_to_string(self.folder().join(CALLS)).unwrap_or_default();
         for rest in left_of(&calls) {
-            // The record is of no use to anybody, and the program may be gone: a failure hinders nothing.
+            // The record has no use any more, and the program may be missing: a failure has no effect.
             let words = ["cleanup"].into_iter().chain(rest.split(' '));
             let _ = run_bounded(Command::new(hook).args(words).envs(&self.content.env), b"");
         }

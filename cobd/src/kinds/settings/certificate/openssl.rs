@@ -11,7 +11,7 @@ use std::process::Command;
 use cob_kinds::KeyType;
 use cob_types::calendar;
 
-use crate::kinds::native::{Ran, has_program, random, run_bounded};
+use crate::kinds::native::{Ran, needs_program, random, run_bounded};
 
 /// The beginning of a certificate in a text.
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
@@ -71,9 +71,7 @@ pub(super) struct Order<'a> {
 /// # Errors
 /// The reason, with the name of the package.
 pub(super) fn is_installed() -> Result<(), String> {
-    if !has_program("openssl") {
-        return Err("openssl: not found on this host; install the package openssl".to_owned());
-    }
+    needs_program("openssl", "openssl")?;
     let version = run(["version"], b"")?.ok()?;
     let major = version.split([' ', '.']).nth(1).and_then(|number| number.parse::<u32>().ok());
     match major {

@@ -5,16 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_types::{calendar, words};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::super::place;
-use crate::durable::{self, Sync};
+use super::super::{place, record};
 
 /// The record, in the own folder.
 pub(super) const RECORD: &str = "acme.json";
@@ -55,19 +52,12 @@ pub(super) struct Running {
 impl Record {
     /// Reads the record.
     pub(super) fn read(own: &Path) -> Result<Self, String> {
-        let path = own.join(RECORD);
-        match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(format!("{}: {error}", path.display())),
-        }
+        record::read(own, RECORD).map(Option::unwrap_or_default)
     }
 
     /// Writes the record durably.
     pub(super) fn write(&self, own: &Path) -> Result<(), String> {
-        let bytes = serde_json::to_vec(self).expect("a record is plain data");
-        let written = durable::write_file(own, RECORD, 0o600, &bytes, Sync::Now);
-        written.map_err(|error| format!("{}: {error}", own.join(RECORD).display()))
+        record::write(own, RECORD, self)
     }
 
     /// Why no request may begin now. `None`: a request may begin.
@@ -126,11 +116,6 @@ impl Running {
 fn delay(failures: u32) -> u64 {
     let times = 4_u64.saturating_pow(failures.saturating_sub(1));
     FIRST_DELAY.saturating_mul(times).min(LONGEST_DELAY)
-}
-
-/// The present time, in seconds since 1970.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The SHA-256 checksum of a text.

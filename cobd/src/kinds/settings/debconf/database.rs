@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::durable;
-use crate::kinds::native::{Host, Ran, has_program, run_bounded};
+use crate::kinds::native::{Host, Ran, needs_program, run_bounded};
 
 /// The programs, which the package debconf has.
 const MAKE: &str = "debconf-set-selections";
@@ -80,10 +80,8 @@ impl Database<'_> {
     /// # Errors
     /// The missing part, with the name of the package.
     pub(super) fn is_installed(&self) -> Result<(), String> {
-        match [MAKE, TALK].iter().find(|program| !has_program(program)) {
-            Some(program) => Err(format!("{program}: not found on this host; install the package debconf of Debian")),
-            None => self.description().map(|_| ()),
-        }
+        [MAKE, TALK].iter().try_for_each(|program| needs_program(program, "debconf of Debian"))?;
+        self.description().map(|_| ())
     }
 
     fn description(&self) -> Result<Description, String> {

@@ -15,9 +15,8 @@ use serde_json::{Map, Value, json};
 use self::database::{Answer, Database, Question, escaped};
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, Turn};
+use crate::kinds::package::TURN;
 
-/// The name of the file lock, which the transitions of packages have, too: debconf fails if another program uses it.
-const TURN: &str = "packages";
 /// The value of a password that is as the content says.
 const AS_WANTED: &str = "as in the content";
 /// The value of another password.

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use self::superblock::Extent;
 use super::device::{Data, Device};
 use super::{Entry, Spec, record};
-use crate::kinds::native::{NOTE, has_program, run_bounded};
+use crate::kinds::native::{NOTE, needs_program, run_bounded};
 
 /// The file with the record.
 const RECORD: &str = "filesystem.json";
@@ -261,12 +261,7 @@ impl Spec for Entry<Filesystem> {
         let util =
             ["wipefs", "mount", "umount", "findmnt", "losetup", "unshare"].map(|program| (program, "util-linux"));
         let own = [make.as_str(), grow].map(|program| (program, self.kind().package()));
-        match util.into_iter().chain(own).find(|(program, _)| !has_program(program)) {
-            Some((program, package)) => {
-                Err(format!("{program}: not found on this host; install the package {package}"))
-            }
-            None => Ok(()),
-        }
+        util.into_iter().chain(own).try_for_each(|(program, package)| needs_program(program, package))
     }
 
     fn hindered(&self) -> Result<(), String> {

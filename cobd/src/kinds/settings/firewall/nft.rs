@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::kinds::native::{Ran, has_program, run_bounded};
+use crate::kinds::native::{Ran, needs_program, run_bounded};
 
 /// The longest listing; a longer output of a program is cut.
 const MAX_LISTING: usize = (1 << 20) - 1;
@@ -45,11 +45,7 @@ pub(super) fn load(text: &str) -> Result<(), String> {
 }
 
 fn is_installed() -> Result<(), String> {
-    if has_program("nft") {
-        Ok(())
-    } else {
-        Err("nft: not found on this host; install the package nftables".to_owned())
-    }
+    needs_program("nft", "nftables")
 }
 
 fn run(arguments: &[&str], input: &[u8]) -> Result<Ran, String> {

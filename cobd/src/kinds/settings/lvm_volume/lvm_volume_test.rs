@@ -8,6 +8,7 @@ use super::super::tests::{in_namespaces, moved, own_fstab, run, setting};
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
+use crate::kinds::native::has_program;
 use crate::kinds::testing::{Bench, reason};
 
 const MIB: u64 = 1 << 20;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use self::tools::{Group, Logical, Physical, lvm};
 use super::device::{Data, Device};
 use super::{Entry, Spec, record};
-use crate::kinds::native::{NOTE, has_program, random};
+use crate::kinds::native::{NOTE, needs_program, random};
 
 /// The file with the record.
 const RECORD: &str = "lvm-volume.json";
@@ -222,7 +222,7 @@ impl Entry<LvmVolume> {
                 None => Ok(Work::Make),
                 Some(uuid) => Err(format!(
                     "{name} with the UUID {uuid} is lost: restore it with `vgcfgrestore`, or write `overwrite: \
-                     \"{uuid}\"` for a new one"
+                     \"{uuid}\"` for a new volume"
                 )),
             };
         };
@@ -424,9 +424,7 @@ impl Spec for Entry<LvmVolume> {
 
     fn of_use(&self) -> Result<(), String> {
         for (program, package) in [(tools::PROGRAM, "lvm2"), ("wipefs", "util-linux")] {
-            if !has_program(program) {
-                return Err(format!("{program}: not found on this host; install the package {package}"));
-            }
+            needs_program(program, package)?;
         }
         if tools::is_activating()? && !tools::has_mapper() {
             return Err(

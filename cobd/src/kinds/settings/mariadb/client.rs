@@ -6,7 +6,7 @@ use cob_kinds::MariadbServer;
 use serde_json::Value;
 
 use super::super::sql;
-use crate::kinds::native::has_program;
+use crate::kinds::native::{has_program, not_found};
 
 /// The names of the program; earlier packages have the second name.
 const PROGRAMS: [&str; 2] = ["mariadb", "mysql"];
@@ -26,8 +26,7 @@ fn program() -> Option<&'static str> {
 /// # Errors
 /// The reason, with the name of the package.
 pub(super) fn is_installed() -> Result<(), String> {
-    let missing = "mariadb: not found on this host; install the package mariadb-client, or mariadb of Red Hat";
-    program().map(|_| ()).ok_or_else(|| missing.to_owned())
+    program().map(|_| ()).ok_or_else(|| not_found("mariadb", "mariadb-client, or mariadb of Red Hat"))
 }
 
 /// Runs statements and returns the output.

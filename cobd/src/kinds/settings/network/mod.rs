@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::link::Link;
 use super::setting::difference;
 use super::{Entry, Spec, place};
-use crate::kinds::native::{NOTE, has_program, run_bounded};
+use crate::kinds::native::{NOTE, needs_program, run_bounded};
 
 /// The file in the change object's own folder that stays until systemd-networkd has read the files.
 const UNREAD: &str = "unread";
@@ -170,9 +170,7 @@ impl Entry<Interface> {
     fn is_managed(&self) -> Result<(), String> {
         let name = self.name();
         for (program, package) in [("ip", "iproute2"), ("networkctl", "systemd (systemd-networkd on Fedora)")] {
-            if !has_program(program) {
-                return Err(format!("{program}: not found on this host; install the package {package}"));
-            }
+            needs_program(program, package)?;
         }
         if !is_active("systemd-networkd.service") {
             let other = match is_active("NetworkManager.service") {

@@ -6,7 +6,7 @@ use cob_kinds::PostgresqlServer;
 use serde_json::Value;
 
 use super::super::sql;
-use crate::kinds::native::has_program;
+use crate::kinds::native::needs_program;
 
 /// Settings of each session: quotes as [`sql::literal`] writes them, no wait without end, no statement in the server's
 /// log, messages that can be read.
@@ -20,11 +20,7 @@ const ANY: &str = "postgres";
 /// # Errors
 /// The reason, with the name of the package.
 pub(super) fn is_installed() -> Result<(), String> {
-    if has_program("psql") {
-        Ok(())
-    } else {
-        Err("psql: not found on this host; install the package postgresql-client, or postgresql of Red Hat".to_owned())
-    }
+    needs_program("psql", "postgresql-client, or postgresql of Red Hat")
 }
 
 /// Runs statements about the whole server and returns the output.
