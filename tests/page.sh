@@ -22,7 +22,7 @@ end() {
 }
 trap end EXIT
 "$bin/cobctl" demo --keep "$work/demo" >"$work/demo.log" 2>&1 || { cat "$work/demo.log"; exit 1; }
-"$bin/cobctl" --depot "$work/demo/depot" page >"$work/address" 2>"$work/page.log" &
+"$bin/cobctl" --depot "$work/demo/depot" page --model "$work/demo/model" >"$work/address" 2>"$work/page.log" &
 page=$!
 while [ ! -s "$work/address" ]; do
     kill -0 $page 2>/dev/null || { cat "$work/page.log"; exit 1; }

@@ -1,4 +1,5 @@
 // Builds the page with esbuild alone: `bundle/` from `src/` and `static/`. The same sources give the same bytes.
+// The editor of the model is a program of its own, which the page loads when its view is opened.
 // `--check` compares the committed bundle with the sources instead.
 // `--test` bundles `test/*.test.ts` into a temporary folder and runs them with `node --test`.
 import { build } from "esbuild";
@@ -11,6 +12,8 @@ import { gzipSync } from "node:zlib";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const LIMIT = 60 * 1024;
+/** Files that the first view does not need. */
+const LATER = ["editor.js"];
 
 const common = {
   absWorkingDir: here,
@@ -30,6 +33,9 @@ async function page(check) {
     const { outputFiles } = await build({ ...common, entryPoints, format: "iife", minify: true, outdir: "bundle", write: false });
     outputs.push(...outputFiles);
   }
+  const entryPoints = { editor: "src/editor/main.ts" };
+  const { outputFiles } = await build({ ...common, entryPoints, format: "esm", minify: true, outdir: "bundle", write: false });
+  outputs.push(...outputFiles);
   const html = readFileSync(join(here, "static/index.html"), "utf8");
   const files = new Map(outputs.map(({ path, contents }) => [basename(path), Buffer.from(contents)]));
   files.set("index.html", Buffer.from(html.replace(/\n\s*/g, "\n")));
@@ -47,10 +53,10 @@ async function page(check) {
   let sum = 0;
   for (const name of readdirSync(to).sort()) {
     const packed = gzipSync(readFileSync(join(to, name)), { level: 9 }).length;
-    sum += packed;
+    if (!LATER.includes(name)) sum += packed;
     console.log(`${name}: ${statSync(join(to, name)).size} bytes, ${packed} with gzip`);
   }
-  console.log(`sum: ${sum} bytes with gzip, at most ${LIMIT}`);
+  console.log(`first view: ${sum} bytes with gzip, at most ${LIMIT}`);
   if (sum > LIMIT) process.exitCode = 1;
 }
 

@@ -53,6 +53,7 @@ async function views(page) {
     "#/drift",
     "#/history",
     "#/history?of=orders",
+    "#/model",
   ];
 }
 

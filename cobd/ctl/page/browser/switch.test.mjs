@@ -1,5 +1,5 @@
 // Tests of the page during real switches, on the cluster of `cobctl demo --keep DIR`: a switch fails, "why" leads to the
-// cause, the page rolls back, switches, stops and starts.
+// cause, the page rolls back, switches, stops and starts, and edits the model.
 //   COB_PAGE_URL='http://127.0.0.1:PORT/#key=SECRET' COB_DEMO=DIR COB_BIN=FOLDER node --test browser/switch.test.mjs
 // COB_BIN has the programs cobctl and cobgen.
 import assert from "node:assert/strict";
@@ -138,6 +138,99 @@ test("the page stops a service and starts it again", { skip, timeout: 200_000 },
   await page.getByRole("dialog").getByRole("button", { name: "Start", exact: true }).click();
   await page.locator(".title", { hasText: "settled" }).waitFor({ timeout: SWITCH });
   await verdict(page, /^OK/);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+/** The text in the editor. */
+const editorText = (page) => page.locator(".model-editor .cm-content");
+
+/** Opens the model, and waits until its checks have answered. */
+async function openModel(page) {
+  await go(page, "#/model");
+  await editorText(page).waitFor({ timeout: LONG });
+  await settled(page);
+}
+
+/** Selects a text of the editor by its search, as a user does. */
+async function find(page, text) {
+  await editorText(page).click();
+  await page.keyboard.press("Control+f");
+  await page.locator(".model-editor .cm-search input[name=search]:focus").waitFor({ timeout: LONG });
+  await page.keyboard.type(text);
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Escape");
+}
+
+test("a model is edited, checked, saved, published and switched to, by the page alone", { skip, timeout: 300_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await verdict(page, /^OK/);
+  await openModel(page);
+  const file = join(demo, "model/model.yaml");
+  const before = readFileSync(file, "utf8");
+  const price = Number(/price: (\d+)/.exec(before)[1]);
+  // An unknown key is an error in its line, and can't be published.
+  await find(page, `price: ${price}`);
+  await page.keyboard.type(`price: ${price + 1}`);
+  await find(page, "services:");
+  await page.keyboard.type("servces:");
+  const finding = page.locator("section", { hasText: "Findings" }).getByText(/servces/);
+  await finding.first().waitFor({ timeout: LONG });
+  assert.ok(await page.getByRole("button", { name: "Publish" }).isDisabled());
+  assert.ok((await page.locator(".model-editor .cm-lintRange-error").count()) > 0);
+  assert.deepEqual(await findings(page), []);
+  // The error goes again; the change of the price stays, and is saved.
+  await find(page, "servces:");
+  await page.keyboard.type("services:");
+  await page.getByText("The model has no errors.").waitFor({ timeout: LONG });
+  await page.keyboard.press("Control+s");
+  await page.getByText("saved", { exact: true }).waitFor({ timeout: LONG });
+  assert.equal(readFileSync(file, "utf8"), before.replace(`price: ${price}`, `price: ${price + 1}`));
+  // The changes are shown before they are published.
+  await page.locator("section", { hasText: "Changes" }).locator(".change-list .id").first().waitFor({ timeout: LONG });
+  await page.getByPlaceholder(/Description/).fill("a higher price, 'quoted'");
+  await page.getByRole("button", { name: "Publish" }).click();
+  await page.getByRole("complementary", { name: "Orders" }).getByText(/generation \d+/).first().waitFor({ timeout: LONG });
+  const button = page.getByRole("button", { name: /^Switch to \d+…/ });
+  await button.waitFor({ timeout: LONG });
+  const number = Number(/\d+/.exec(await button.textContent())[0]);
+  await page.getByText("The latest generation has the same content.").waitFor({ timeout: LONG });
+  await button.click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText(/takes about/).waitFor({ timeout: LONG });
+  await dialog.getByRole("button", { name: "Switch", exact: true }).click();
+  await verdict(page, new RegExp(`^OK: generation ${number}`));
+  await go(page, "#/generations");
+  await page.locator(".generations").getByText("a higher price, 'quoted'").first().waitFor({ timeout: LONG });
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the page completes keys, and never overwrites the change of another editor", { skip, timeout: 120_000 }, async () => {
+  const { page, context, faults } = await open(browser, { colorScheme: "dark" });
+  await openModel(page);
+  const file = join(demo, "model/model.yaml");
+  const before = readFileSync(file, "utf8");
+  await editorText(page).click();
+  await page.keyboard.press("Control+Home");
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Control+Home");
+  await page.keyboard.type("budg");
+  await page.keyboard.press("Control+Space");
+  await page.locator(".model-editor .cm-tooltip-autocomplete").getByText("budgets").first().waitFor({ timeout: LONG });
+  assert.deepEqual(await findings(page), []);
+  await page.keyboard.press("Escape");
+  // Another editor writes the file meanwhile.
+  writeFileSync(file, `${before}\n# by another person\n`);
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText(/has changed on the disk/).waitFor({ timeout: LONG });
+  assert.equal(readFileSync(file, "utf8"), `${before}\n# by another person\n`);
+  await page.getByRole("button", { name: "Discard" }).click();
+  await page.locator("[role=status]").getByText("changes are not saved").waitFor({ state: "detached", timeout: LONG });
+  await editorText(page).click();
+  await page.keyboard.press("Control+End");
+  await editorText(page).getByText("# by another person").waitFor({ timeout: LONG });
+  writeFileSync(file, before);
   assert.deepEqual(faults, []);
   await context.close();
 });

@@ -64,7 +64,8 @@ export type Order =
   | { order: "retry"; what?: string }
   | { order: "stop" | "start" | "restart"; what: string }
   | { order: "check" }
-  | { order: "resolve"; cob: string; path?: string; keep: "model" | "host" };
+  | { order: "resolve"; cob: string; path?: string; keep: "model" | "host" }
+  | { order: "publish"; message: string };
 
 /** Gives an order; its progress comes in the stream. */
 export async function give(order: Order): Promise<number> {
@@ -93,6 +94,8 @@ export function wordsOf(order: Order): string {
       return `cobctl ${order.order} ${order.what}`;
     case "resolve":
       return `cobctl resolve ${order.cob}${order.path ? ` --path ${order.path}` : ""} ${order.keep === "model" ? "--theirs" : "--ours"}`;
+    case "publish":
+      return `cobgen generate --message '${order.message}'`;
     default:
       return `cobctl ${order.order}`;
   }

@@ -21,6 +21,7 @@ import { GraphView } from "./views/graph";
 import { HistoryView } from "./views/history";
 import { HostsView, HostView } from "./views/hosts";
 import { MatrixView } from "./views/matrix";
+import { ModelView } from "./views/model";
 import { ObjectsView } from "./views/objects";
 import { SwitchView } from "./views/switch";
 import { moment, span } from "./words";
@@ -33,6 +34,7 @@ const VIEWS: { name: string; words: string }[] = [
   { name: "generations", words: "Generations" },
   { name: "drift", words: "Drift" },
   { name: "history", words: "History" },
+  { name: "model", words: "Model" },
 ];
 
 /** The tab of a view without a tab of its own. */
@@ -63,6 +65,8 @@ function View() {
       return <HistoryView />;
     case "drift":
       return <DriftView />;
+    case "model":
+      return <ModelView />;
     default:
       return (
         <div class="view">

@@ -239,20 +239,23 @@ export interface ChangedCob {
   preferred?: { from: string; to: string };
 }
 
+/** The differences between two generations. */
+export interface Changes {
+  from: number;
+  to: number;
+  added: { [id: string]: unknown };
+  removed: { [id: string]: unknown };
+  changed: { [id: string]: ChangedCob };
+  hosts_added: string[];
+  hosts_removed: string[];
+  hosts_moved: { [host: string]: unknown };
+  kinds_changed: string[];
+}
+
 export interface Plan {
   from: number;
   to: number;
-  changes: {
-    from: number;
-    to: number;
-    added: { [id: string]: unknown };
-    removed: { [id: string]: unknown };
-    changed: { [id: string]: ChangedCob };
-    hosts_added: string[];
-    hosts_removed: string[];
-    hosts_moved: { [host: string]: unknown };
-    kinds_changed: string[];
-  };
+  changes: Changes;
   critical_path: number[];
   transitions: PlanTransition[];
   interrupted: { cob: string; begin_us: number; end_us?: number; in_place: boolean; to?: string; why: Why }[];

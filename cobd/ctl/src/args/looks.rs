@@ -114,6 +114,9 @@ pub struct PageArgs {
     /// Port of 127.0.0.1; 0: a free port
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
+    /// File or folder of the model that the page edits and publishes
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
 }
 
 /// Arguments of `explain`.

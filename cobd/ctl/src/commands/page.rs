@@ -22,6 +22,7 @@ use crate::needs::Needs;
 use crate::page::door::Door;
 use crate::page::feed::Feed;
 use crate::page::message::Cluster;
+use crate::page::model::Model;
 use crate::page::picture::{Drawn, View};
 use crate::page::serve::{CobAnswer, Desk, Own, router};
 use crate::page::worker::{Answer, Worker, now_ms};
@@ -49,7 +50,12 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -
     let feed = Feed::new();
     let worker = Worker::start(global.clone())?;
     let (own, questions) = mpsc::channel(WAITING);
-    let desk = Desk { door: door.clone(), feed: feed.clone(), worker: worker.clone(), own };
+    let model = args.model.as_deref().map(|path| {
+        Model::open(path, context.targets.depot.as_deref())
+            .map_err(|error| Failure::usage(format!("the model {} can't be read: {error}", path.display())))
+    });
+    let model = model.transpose()?;
+    let desk = Desk { door: door.clone(), feed: feed.clone(), worker: worker.clone(), model, own };
     screen.line(&door.address())?;
     screen.say("The address contains a key: a person who knows the address can give orders in your name. Ctrl-C ends the page.");
     let _opened = if args.open { Some(open(&door, screen)?) } else { None };

@@ -1,4 +1,4 @@
-//! The browser's questions and orders, as command lines of `cobctl`.
+//! The browser's questions and orders, as command lines of `cobctl` and `cobgen`.
 //!
 //! Every part of a command line is a word of this file or a value that was read as what it stands for, so that no value
 //! can be taken for an option.
@@ -19,9 +19,30 @@ const USUAL: usize = 200;
 /// The longest value.
 const LONGEST: usize = 4096;
 
+/// The program of a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The operator's tool.
+    Cobctl,
+    /// The generator, which gets the model and the depot besides the words.
+    Cobgen,
+}
+
+impl Program {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cobctl => "cobctl",
+            Self::Cobgen => "cobgen",
+        }
+    }
+}
+
 /// A command line without the program's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
+    /// Its program.
+    pub program: Program,
     /// Its words.
     pub words: Vec<String>,
     /// Its answer is a list of documents, also if there is only one.
@@ -30,7 +51,12 @@ pub(crate) struct Line {
 
 impl Line {
     fn of<const N: usize>(words: [&str; N]) -> Self {
-        Self { words: words.iter().map(|word| (*word).to_owned()).collect(), many: false }
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Self { program: Program::Cobctl, words, many: false }
+    }
+
+    fn by(self, program: Program) -> Self {
+        Self { program, ..self }
     }
 
     fn with(mut self, word: impl ToString) -> Self {
@@ -65,6 +91,7 @@ pub(crate) fn question(name: &str, values: &Values) -> Option<Result<Line, Strin
         "diff" => Ok(Line::of(["diff"])),
         "plan" => generation().map(|n| Line::of(["plan"]).with(n)),
         "replay" => generation().map(|n| Line::of(["replay", "--all"]).with(n).many()),
+        "changes" => Ok(Line::of(["diff", "--json"]).by(Program::Cobgen)),
         "outcomes" => Ok(Line::of(["outcomes"])),
         "whoami" => Ok(Line::of(["trust", "whoami"])),
         "at" => value::<Moment>(values, "time", "a moment").map(|_| Line::of(["at"]).with(&values["time"])),
@@ -159,6 +186,11 @@ pub(crate) enum Order {
         /// Whose lines stay.
         keep: Keep,
     },
+    /// Publish the model as the next generation.
+    Publish {
+        /// Its description.
+        message: String,
+    },
 }
 
 /// Whose lines stay in a conflict.
@@ -204,6 +236,12 @@ impl Order {
                     Some(path) => line.with(format!("--path={path}")),
                     None => line,
                 }
+            }
+            Order::Publish { message } if message.len() > LONGEST => {
+                return Err("the description is too long".to_owned());
+            }
+            Order::Publish { message } => {
+                Line::of(["generate"]).with(format!("--message={message}")).by(Program::Cobgen)
             }
         })
     }
@@ -262,6 +300,17 @@ mod tests {
             let words = std::iter::once("cobctl").chain(line.words.iter().map(String::as_str));
             assert!(Args::read(words).is_ok(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn the_generator_gets_the_model_from_the_server() {
+        let changes = asked("changes", &[("model", "/etc")]).expect("a line");
+        assert_eq!((changes.program, changes.words), (Program::Cobgen, vec!["diff".to_owned(), "--json".to_owned()]));
+        let order = |text: &str| serde_json::from_str::<Order>(text).expect("an order").line();
+        let publish = order(r#"{"order":"publish","message":"--sign-with=/x"}"#).expect("a line");
+        assert_eq!(publish.words, ["generate", "--message=--sign-with=/x"]);
+        assert_eq!(publish.program, Program::Cobgen);
+        assert!(order(&format!(r#"{{"order":"publish","message":"{}"}}"#, "x".repeat(LONGEST + 1))).is_err());
     }
 
     #[test]

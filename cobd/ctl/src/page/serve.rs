@@ -2,7 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::door::{Denied, Door};
 use super::feed::Feed;
-use super::question::{Order, Values, question};
+use super::model::{Change, Fault, LARGEST, Model};
+use super::question::{Line, Order, Program, Values, question};
 use super::worker::{Answer, Worker};
 
 /// The longest body of an order.
@@ -27,9 +28,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// The page's files: path, type, content. Built by `cobd/ctl/page/build.mjs`.
-const FILES: [(&str, &str, &[u8]); 4] = [
+const FILES: [(&str, &str, &[u8]); 5] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../../page/bundle/index.html")),
     ("/page.js", "text/javascript; charset=utf-8", include_bytes!("../../page/bundle/page.js")),
+    ("/editor.js", "text/javascript; charset=utf-8", include_bytes!("../../page/bundle/editor.js")),
     ("/page.css", "text/css; charset=utf-8", include_bytes!("../../page/bundle/page.css")),
     ("/icon.svg", "image/svg+xml", include_bytes!("../../page/bundle/icon.svg")),
 ];
@@ -43,6 +45,8 @@ pub(crate) struct Desk {
     pub feed: Feed,
     /// Questions and orders.
     pub worker: Worker,
+    /// The model that the page edits.
+    pub model: Option<Model>,
     /// Questions that the page's own loop answers.
     pub own: mpsc::Sender<Own>,
 }
@@ -73,7 +77,12 @@ pub(crate) fn router(desk: Desk) -> Router {
         .route("/api/ask/generations", get(generations))
         .route("/api/ask/{name}", get(ask))
         .route("/api/orders", post(order))
-        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .route("/api/model", get(files))
+        .route("/api/model/editor", get(editor))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        // A text of a model may be written with escapes.
+        .route("/api/model/file", get(read).post(write).layer(DefaultBodyLimit::max(2 * LARGEST + MAX_BODY)))
+        .route("/api/model/editor/{editor}", post(tell).layer(DefaultBodyLimit::max(2 * LARGEST + MAX_BODY)))
         .layer(from_fn_with_state(desk.door.clone(), operator));
     let mut pages = Router::new();
     for (path, kind, content) in FILES {
@@ -154,10 +163,93 @@ async fn ask(State(desk): State<Desk>, Path(name): Path<String>, Query(values): 
     match question(&name, &values) {
         None => refusal(StatusCode::NOT_FOUND, "the page has no question of this name", ""),
         Some(Err(fault)) => refusal(StatusCode::BAD_REQUEST, &fault, ""),
-        Some(Ok(line)) => match desk.worker.ask(line).await {
-            Some(answer) => Json(answer).into_response(),
-            None => busy(),
+        Some(Ok(line)) => match with_model(&desk, line) {
+            Some(line) => match desk.worker.ask(line).await {
+                Some(answer) => Json(answer).into_response(),
+                None => busy(),
+            },
+            None => no_model(),
         },
+    }
+}
+
+/// The command line, with the model and the depot if it is for the generator. Absent: the page has none.
+fn with_model(desk: &Desk, line: Line) -> Option<Line> {
+    if line.program == Program::Cobctl {
+        return Some(line);
+    }
+    let words = desk.model.as_ref()?.words(&line.words)?;
+    Some(Line { words, ..line })
+}
+
+fn no_model() -> Response {
+    refusal(StatusCode::NOT_FOUND, "the page has no model", "start `cobctl page` with --model and with --depot")
+}
+
+fn fault(fault: &Fault) -> Response {
+    let (status, hint) = match fault {
+        Fault::Unknown(_) => (StatusCode::NOT_FOUND, ""),
+        Fault::Changed(_) => (StatusCode::CONFLICT, "copy your text, and read the file again"),
+        Fault::NoText(_) => (StatusCode::UNPROCESSABLE_ENTITY, ""),
+        Fault::Disk(..) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+    };
+    refusal(status, &fault.to_string(), hint)
+}
+
+async fn files(State(desk): State<Desk>) -> Response {
+    let Some(model) = desk.model else { return no_model() };
+    match model.files() {
+        Ok(files) => Json(files).into_response(),
+        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), ""),
+    }
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+async fn read(State(desk): State<Desk>, Query(Named { name }): Query<Named>) -> Response {
+    let Some(model) = desk.model else { return no_model() };
+    match model.read(&name) {
+        Ok(text) => Json(text).into_response(),
+        Err(found) => fault(&found),
+    }
+}
+
+async fn write(State(desk): State<Desk>, change: Result<Json<Change>, JsonRejection>) -> Response {
+    let Some(model) = desk.model else { return no_model() };
+    match change {
+        Ok(Json(change)) => match model.write(&change) {
+            Ok(hash) => Json(json!({"hash": hash})).into_response(),
+            Err(found) => fault(&found),
+        },
+        Err(error) => refusal(error.status(), &cob_types::words::form(error.body_text()), ""),
+    }
+}
+
+/// The messages of a language server; it ends when the browser leaves.
+async fn editor(State(desk): State<Desk>) -> Response {
+    let Some(model) = desk.model else { return no_model() };
+    match model.editor() {
+        Ok(Some(editor)) => {
+            let lines = futures_util::stream::unfold(editor, |mut editor| async move {
+                let line = editor.next().await?;
+                Some((Ok::<_, std::convert::Infallible>(line), editor))
+            });
+            ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+        }
+        Ok(None) => busy(),
+        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &format!("cobgen can't be started: {error}"), ""),
+    }
+}
+
+async fn tell(State(desk): State<Desk>, Path(editor): Path<u64>, message: Bytes) -> Response {
+    let Some(model) = desk.model else { return no_model() };
+    if model.tell(editor, &message).await {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        refusal(StatusCode::NOT_FOUND, "this editor has ended", "")
     }
 }
 
@@ -198,11 +290,12 @@ async fn order(State(desk): State<Desk>, order: Result<Json<Order>, JsonRejectio
         Ok(Json(order)) => order,
         Err(error) => return refusal(StatusCode::BAD_REQUEST, &cob_types::words::form(error.body_text()), ""),
     };
-    match order.line() {
-        Ok(line) => match desk.worker.order(line) {
+    match order.line().map(|line| with_model(&desk, line)) {
+        Ok(Some(line)) => match desk.worker.order(line) {
             Some(id) => Json(json!({"id": id})).into_response(),
             None => busy(),
         },
+        Ok(None) => no_model(),
         Err(fault) => refusal(StatusCode::BAD_REQUEST, &fault, ""),
     }
 }

@@ -11,10 +11,11 @@ use serde_with::skip_serializing_none;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use super::message::Order;
-use super::question::Line;
+use super::model::generate;
+use super::question::{Line, Program};
 use crate::args::Global;
 use crate::commands::carry_out;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::screen::{Screen, Written};
 
 /// How many questions are answered at the same time; the others wait.
@@ -120,8 +121,8 @@ impl Worker {
         }
         orders.last += 1;
         let id = orders.last;
-        let words =
-            std::iter::once("cobctl").chain(line.words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+        let words = std::iter::once(line.program.name()).chain(line.words.iter().map(String::as_str));
+        let words = words.collect::<Vec<_>>().join(" ");
         let order = Order { id, words, began_ms: now_ms(), ended_ms: None, exit: None, output: String::new() };
         orders.all.push(Given { order, written });
         if orders.all.len() > ORDERS
@@ -171,8 +172,8 @@ async fn run(global: Global, mut queue: mpsc::Receiver<Job>, orders: Arc<Mutex<O
                 }
                 Ends::Ordered(id, mut screen) => {
                     let global = Global { json: false, ..global };
-                    let exit = match carry_out(&line.words, &global, &mut screen).await {
-                        Ok(exit) => exit.code(),
+                    let exit = match execute(&line, &global, &mut screen).await {
+                        Ok(exit) => exit,
                         Err(failure) => {
                             failure.print(&mut screen);
                             failure.code()
@@ -190,11 +191,29 @@ async fn run(global: Global, mut queue: mpsc::Receiver<Job>, orders: Arc<Mutex<O
     }
 }
 
+/// Runs a command; returns its exit status.
+async fn execute(line: &Line, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
+    match line.program {
+        Program::Cobctl => carry_out(&line.words, global, screen).await.map(Exit::code),
+        Program::Cobgen => {
+            let ended = generate(&line.words).await?;
+            screen.say(String::from_utf8_lossy(&ended.stderr).trim_end());
+            screen.line(String::from_utf8_lossy(&ended.stdout).trim_end())?;
+            let status = ended.status.code().and_then(|code| u8::try_from(code).ok());
+            status.ok_or_else(|| Failure::environment(format!("cobgen was ended from outside: {}", ended.status)))
+        }
+    }
+}
+
 async fn answer(global: Global, line: Line) -> Answer {
     let (mut screen, written) = Screen::memory();
     let global = Global { json: true, ..global };
-    let (exit, failure) = match carry_out(&line.words, &global, &mut screen).await {
-        Ok(exit) => (exit.code(), None),
+    let (exit, failure) = match execute(&line, &global, &mut screen).await {
+        Ok(exit) if line.program == Program::Cobgen && exit > 1 => {
+            let said = [written.err(), written.out()].concat();
+            (exit, Some(Failure::usage(said.trim().to_owned()).to_json()))
+        }
+        Ok(exit) => (exit, None),
         Err(failure) => (failure.code(), Some(failure.to_json())),
     };
     let text = written.out();

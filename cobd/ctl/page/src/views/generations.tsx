@@ -7,7 +7,7 @@ import { propose } from "../proposal";
 import { address, here, setParams } from "../route";
 import { cluster } from "../store";
 import { CLASSES } from "../table";
-import type { ChangedCob, GenerationEntry, Outcome, Plan } from "../wire";
+import type { ChangedCob, Changes, GenerationEntry, Outcome, Plan } from "../wire";
 import { count, span } from "../words";
 import { outcomesOf, resultClass, resultWords } from "./switch";
 
@@ -92,12 +92,12 @@ function Generation({ one, outcome, outcomesKnown, chosen }: GenerationProps) {
           )}
         </span>
       </div>
-      {open && <Changes number={one.generation} />}
+      {open && <PlanOf number={one.generation} />}
     </li>
   );
 }
 
-function Changes({ number }: { number: number }) {
+function PlanOf({ number }: { number: number }) {
   const asked = useAsk<Plan | Plan[]>("plan", { generation: String(number) });
   const plan = plansOf(asked.value?.answer)[0];
   return (
@@ -109,7 +109,7 @@ function Changes({ number }: { number: number }) {
           <h3>
             From generation {plan.changes.from} to {plan.changes.to}
           </h3>
-          <ChangeList plan={plan} />
+          <ChangeList changes={plan.changes} />
           <Interruptions plan={plan} />
         </>
       )}
@@ -119,8 +119,8 @@ function Changes({ number }: { number: number }) {
 
 const MOST = 50;
 
-function ChangeList({ plan }: { plan: Plan }) {
-  const { added, removed, changed, hosts_added, hosts_removed, hosts_moved, kinds_changed } = plan.changes;
+export function ChangeList({ changes }: { changes: Changes }) {
+  const { added, removed, changed, hosts_added, hosts_removed, hosts_moved, kinds_changed } = changes;
   const moved = Object.keys(hosts_moved ?? {});
   const all = Object.entries(changed);
   const own = all.filter(([, change]) => changeWords(change) !== "");
