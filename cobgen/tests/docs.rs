@@ -37,12 +37,13 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 18] = [
+const SETTINGS: [&str; 19] = [
     "acme-certificate",
     "alternative",
     "apt-source",
     "archive",
     "attributes",
+    "augeas",
     "authorized-key",
     "config-keys",
     "cron",

@@ -492,7 +492,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 32] = [
+const FOREIGN: [(&str, &str); 33] = [
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),
@@ -508,6 +508,7 @@ const FOREIGN: [(&str, &str); 32] = [
     ("-----END PGP PUBLIC KEY BLOCK-----", "OpenPGP"),
     ("is not installed", "rpm"),
     ("Operation aborted", "dnf"),
+    ("is locked by", "zypper"),
     ("nothing provides", "dnf"),
     ("conflicting requests", "dnf"),
     ("failed to stat", "libgit2"),

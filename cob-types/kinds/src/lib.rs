@@ -10,6 +10,7 @@ mod alternative;
 mod apt_source;
 mod archive;
 mod attributes;
+mod augeas;
 mod authorized_key;
 mod certificate;
 mod commands;
@@ -54,6 +55,7 @@ pub use alternative::Alternative;
 pub use apt_source::AptSource;
 pub use archive::{Archive, ArchiveFormat};
 pub use attributes::Attributes;
+pub use augeas::{Augeas, tree_parts};
 pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use certificate::{Authority, Certificate, Origin, Usage};
 pub use commands::TIMES;
@@ -107,6 +109,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Line>(),
     Entry::of::<Block>(),
     Entry::of::<ConfigKeys>(),
+    Entry::of::<Augeas>(),
     Entry::of::<Attributes>(),
     Entry::of::<Wait>(),
     Entry::of::<TcpCheck>(),

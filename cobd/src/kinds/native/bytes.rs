@@ -12,7 +12,7 @@ const FIRST: u32 = 0x10_FF00;
 const STAND_INS: std::ops::RangeInclusive<char> = '\u{10_FF80}'..='\u{10_FFFF}';
 
 /// Decodes bytes to text.
-pub(super) fn text_of(bytes: Vec<u8>) -> String {
+pub(in crate::kinds) fn text_of(bytes: Vec<u8>) -> String {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains(is_stand_in) => return text,
         Ok(text) => text.into_bytes(),

@@ -35,7 +35,7 @@ use super::departure::Attempt;
 
 pub(crate) use act::act;
 pub(super) use backend::NativeKind;
-pub(super) use bytes::bytes_of;
+pub(super) use bytes::{bytes_of, text_of};
 pub(super) use home::{Account, Folder};
 pub(super) use host::{Host, Ran, copy, has_program, inspect, needs_program, not_found, own_link, run_bounded};
 pub(super) use imports::imported;

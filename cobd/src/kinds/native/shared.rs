@@ -4,6 +4,7 @@
 //! with the old file, and then compares the old file with the content that it read before. If lines were appended
 //! meanwhile, it appends them to the new file. After any other change, it puts the old file back and reads it again.
 
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -56,6 +57,28 @@ impl Host {
             self.is_inside(absolute, &path).map(|()| path)
         };
         edit(&place, &path, &Rules { mode, owner: None, may: &|_| Ok(()) }, change)
+    }
+
+    /// The same as [`Self::edit`], with a change that may fail; the file then stays as it is.
+    ///
+    /// # Errors
+    /// The reason as text: of the change, or with the file.
+    pub(in crate::kinds) fn try_edit(
+        &self,
+        absolute: &str,
+        mode: u32,
+        change: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<(), String> {
+        let failed = RefCell::new(None);
+        let changed = |text: &str| match change(text) {
+            Ok(new) => Some(new).filter(|new| new != text),
+            Err(why) => {
+                *failed.borrow_mut() = Some(why);
+                None
+            }
+        };
+        self.edit(absolute, mode, &changed)?;
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// Whether an edit of the file is under way or was killed.

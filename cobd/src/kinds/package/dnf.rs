@@ -15,40 +15,27 @@ use cob_kinds::Package;
 
 use super::own::Own;
 use super::plan::Plan;
+use super::rpm::{self, Rpm};
 use super::version::by_rpm;
 use super::{Installed, Manager, not_fetched};
 use crate::kinds::native::{Host, Ran, run_bounded};
 
 /// The change object's own cache of repository data.
 const CACHE: &str = "dnf";
-/// The format of a version: `EPOCH:VERSION-RELEASE`, without an epoch of 0.
-const EVR: &str = "%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}";
-/// Possible folders of rpm's database.
-const DATABASES: [&str; 2] = ["/var/lib/rpm", "/usr/lib/sysimage/rpm"];
-
 /// The package manager dnf, for one package.
 #[derive(Debug)]
 pub(super) struct Dnf<'a> {
     content: &'a Package,
     host: Host,
     own: Own,
+    rpm: Rpm,
 }
 
 impl<'a> Dnf<'a> {
     /// Returns `None` if the host has another package manager.
     pub(super) fn of(content: &'a Package, host: &Host, own: &Path) -> Option<Self> {
-        let is_there = DATABASES.iter().any(|database| host.path(database).is_dir());
-        is_there.then(|| Self { content, host: host.clone(), own: Own::new(own) })
-    }
-
-    fn rpm(&self) -> Command {
-        let mut command = Command::new("rpm");
-        command.env("LC_ALL", "C.UTF-8");
-        // rpm finds its database by its own settings, as dnf does.
-        if let Some(root) = self.host.root() {
-            command.arg("--root").arg(root);
-        }
-        command
+        let rpm = Rpm::new(host, None);
+        rpm::folder(host).map(|_| Self { content, host: host.clone(), own: Own::new(own), rpm })
     }
 
     /// Runs dnf with all paths and options.
@@ -73,30 +60,9 @@ impl<'a> Dnf<'a> {
         run_bounded(command.args(arguments), b"")
     }
 
-    fn query(&self, format: &str, which: &[&str]) -> Result<Ran, String> {
-        run_bounded(self.rpm().args(["-q", "--qf", format]).args(which), b"")
-    }
-
-    /// All installed packages.
-    fn all(&self) -> Result<BTreeSet<String>, String> {
-        let told = self.query("%{NAME}\n", &["-a"])?.ok()?;
-        Ok(told.lines().map(str::to_owned).collect())
-    }
-
-    /// The installed versions of the package, with their architectures.
-    fn versions(&self) -> Result<Vec<(String, String)>, String> {
-        let ran = self.query(&format!("%{{ARCH}} {EVR}\n"), &[&self.content.name])?;
-        if ran.code == Some(1) && ran.out.contains("is not installed") {
-            return Ok(Vec::new());
-        }
-        let told = ran.ok()?;
-        let pair = |line: &str| line.split_once(' ').map(|(arch, version)| (arch.to_owned(), version.to_owned()));
-        Ok(told.lines().filter_map(pair).collect())
-    }
-
     /// The installed companions.
     fn companions(&self) -> Result<BTreeSet<String>, String> {
-        Ok(self.own.came_along().intersection(&self.all()?).cloned().collect())
+        Ok(self.own.came_along().intersection(&self.rpm.all()?).cloned().collect())
     }
 
     /// The name that dnf uses for a version of the package.
@@ -118,7 +84,7 @@ impl<'a> Dnf<'a> {
     fn note_coming(&self, plan: &Plan) -> Result<(), String> {
         let mut coming = plan.coming();
         coming.remove(&self.content.name);
-        self.own.note_coming(coming, &self.all()?)
+        self.own.note_coming(coming, &self.rpm.all()?)
     }
 }
 
@@ -135,23 +101,7 @@ fn done(ran: Ran) -> Result<(), String> {
 
 impl Manager for Dnf<'_> {
     fn installed(&self) -> Result<Installed, String> {
-        let mut versions = self.versions()?;
-        versions.sort();
-        let twice = versions.windows(2).any(|pair| pair[0].0 == pair[1].0);
-        let all: Vec<&str> = versions.iter().map(|(_, version)| version.as_str()).collect();
-        Ok(match all.as_slice() {
-            [] => Installed::No,
-            // A killed upgrade has installed the new version and not removed the old version. Kernels are installed
-            // side by side.
-            _ if twice && !self.content.name.starts_with("kernel") => {
-                Installed::Half(format!("two versions at once, {}", all.join(" and ")))
-            }
-            [first, rest @ ..] => {
-                let newest =
-                    rest.iter().fold(*first, |best, next| if by_rpm(best, next).is_lt() { next } else { best });
-                Installed::Yes { version: newest.to_owned(), held: false }
-            }
-        })
+        self.rpm.installed(&self.content.name)
     }
 
     fn available(&self) -> Result<Vec<String>, String> {
@@ -169,14 +119,7 @@ impl Manager for Dnf<'_> {
     }
 
     fn broken(&self) -> Result<Option<String>, String> {
-        let all = self.query("%{NAME}\n", &["-a"])?;
-        if all.code != Some(0) {
-            return Ok(Some(format!("rpm's database can't be read: {}", all.complaint())));
-        }
-        Ok(match self.installed()? {
-            Installed::Half(what) => Some(format!("{}: {what}", self.content.name)),
-            Installed::No | Installed::Configuration | Installed::Yes { .. } => None,
-        })
+        self.rpm.broken(&self.content.name)
     }
 
     fn how_to_repair(&self) -> &'static str {
@@ -184,9 +127,7 @@ impl Manager for Dnf<'_> {
     }
 
     fn repair(&self) -> Result<(), String> {
-        if self.query("%{NAME}\n", &["-a"])?.code != Some(0) {
-            run_bounded(self.rpm().arg("--rebuilddb"), b"")?.ok()?;
-        }
+        self.rpm.rebuild()?;
         if self.content.is_own_repository() {
             self.refresh()?;
         }
@@ -212,17 +153,7 @@ impl Manager for Dnf<'_> {
     }
 
     fn snapshot(&self) -> Result<BTreeMap<String, String>, String> {
-        let told = self.query(&format!("%{{NAME}} {EVR}\n"), &["-a"])?.ok()?;
-        let mut all: BTreeMap<String, String> = BTreeMap::new();
-        for (name, version) in told.lines().filter_map(|line| line.split_once(' ')) {
-            // Kernels are installed side by side.
-            let versions = all.entry(name.to_owned()).or_default();
-            if !versions.is_empty() {
-                versions.push(' ');
-            }
-            versions.push_str(version);
-        }
-        Ok(all)
+        self.rpm.snapshot()
     }
 
     fn names(&self) -> Result<Vec<String>, String> {
@@ -267,7 +198,7 @@ impl Manager for Dnf<'_> {
 
     fn hold(&self, hold: bool) -> Result<(), String> {
         match hold {
-            true => Err("`hold` is known for apt alone: dnf has no holds of its own".to_owned()),
+            true => Err(super::NO_HOLDS.to_owned()),
             false => Ok(()),
         }
     }

@@ -1,95 +1,16 @@
 //! Packages with a real rpm and dnf, in a root folder of the test: the machine's own packages are never touched.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use super::rpm_world::World;
 use super::tests::{found, moved, package};
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
 use crate::kinds::testing::{Bench, reason};
 
-/// A root folder, and a repository.
-struct World {
-    folder: tempfile::TempDir,
-}
-
-impl World {
-    /// Returns `None` without the needed programs or without root.
-    fn new() -> Option<Self> {
-        let there = ["rpm", "rpmbuild", "dnf", "createrepo_c"].iter().all(|p| Path::new("/usr/bin").join(p).exists());
-        if !there || !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: it takes rpm, rpmbuild, dnf, createrepo_c and root");
-            return None;
-        }
-        let world = Self { folder: tempfile::tempdir().expect("folder") };
-        for folder in ["root/var/lib/rpm", "root/etc/dnf", "repository"] {
-            fs::create_dir_all(world.folder.path().join(folder)).expect("made");
-        }
-        fs::write(world.root().join("etc/dnf/dnf.conf"), "[main]\n").expect("written");
-        Some(world)
-    }
-
-    /// Adds two versions of cobtest, which needs cobdep.
-    fn filled() -> Option<Self> {
-        let world = Self::new()?;
-        world.build("cobdep", "1.0", "");
-        world.build("cobtest", "1.0", "Requires: cobdep\n");
-        world.build("cobtest", "2.0", "Requires: cobdep\n");
-        world.build("needy", "1", "Requires: nobody-has-this\n");
-        world.index();
-        Some(world)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
-    }
-
-    fn build(&self, name: &str, version: &str, more: &str) {
-        let spec = format!(
-            "Name: {name}\nVersion: {version}\nRelease: 1\nSummary: a test\nLicense: none\nBuildArch: noarch\n{more}\n\
-             %description\na test\n%install\nmkdir -p %{{buildroot}}/usr/share/{name} %{{buildroot}}/etc/{name}\n\
-             echo {version} > %{{buildroot}}/usr/share/{name}/version\n\
-             echo setting of {version} > %{{buildroot}}/etc/{name}/conf\n\
-             %files\n%dir /usr/share/{name}\n/usr/share/{name}/version\n%dir /etc/{name}\n%config(noreplace) /etc/{name}/conf\n"
-        );
-        let path = self.folder.path().join(format!("{name}.spec"));
-        fs::write(&path, spec).expect("written");
-        let ran = Command::new("rpmbuild")
-            .arg("-bb")
-            .args(["--define", &format!("_topdir {}", self.folder.path().join("build").display())])
-            .args(["--define", &format!("_rpmdir {}", self.folder.path().join("repository").display())])
-            .arg(&path)
-            .output()
-            .expect("rpmbuild");
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    }
-
-    fn index(&self) {
-        let ran = Command::new("createrepo_c").arg("-q").arg(self.folder.path().join("repository")).output();
-        assert!(ran.expect("createrepo_c").status.success());
-    }
-
-    fn content(&self, keys: &str) -> String {
-        let (root, repository) = (self.root(), self.folder.path().join("repository"));
-        let (root, repository) = (root.display(), repository.display());
-        format!(r#"{{"name":"cobtest","repository":"{repository}","root":"{root}","trusted":true{keys}}}"#)
-    }
-
-    /// Installed packages with their versions, sorted.
-    fn installed(&self) -> Vec<String> {
-        let mut rpm = Command::new("rpm");
-        rpm.arg("--root").arg(self.root());
-        let ran = rpm.args(["-qa", "--qf", "%{NAME} %{VERSION}\\n"]).output().expect("rpm");
-        let mut all: Vec<String> = String::from_utf8_lossy(&ran.stdout).lines().map(str::to_owned).collect();
-        all.sort();
-        all
-    }
-}
-
 #[tokio::test]
 async fn a_package_is_installed_changed_and_removed_with_its_dependencies() {
-    let Some(world) = World::filled() else { return };
+    let Some(world) = World::filled("dnf") else { return };
     let mut bench = Bench::new();
     let old = bench.context(&package(), &world.content(r#","version":"1.0-1""#));
     assert_eq!(found(&mut bench, &old).await, ("absent".to_owned(), String::new()));
@@ -115,7 +36,7 @@ async fn a_package_is_installed_changed_and_removed_with_its_dependencies() {
 
 #[tokio::test]
 async fn a_failed_installation_gives_its_reason() {
-    let Some(world) = World::filled() else { return };
+    let Some(world) = World::filled("dnf") else { return };
     let mut bench = Bench::new();
     let needy = world.content("").replace("\"cobtest\"", "\"needy\"");
     let unknown = world.content("").replace("\"cobtest\"", "\"unknown-package\"");
@@ -138,7 +59,7 @@ async fn a_failed_installation_gives_its_reason() {
 
 #[tokio::test]
 async fn dnf_packages_keep_the_contract() {
-    let Some(world) = World::filled() else { return };
+    let Some(world) = World::filled("dnf") else { return };
     let [old, new] = ["1.0-1", "2.0-1"].map(|v| world.content(&format!(r#","version":"{v}""#)));
     let mut kind = package();
     kind.states.retain(|s| *s != "held");

@@ -1,6 +1,6 @@
 //! The kind back end `package`: a package of the host's package manager, in a desired version.
 //!
-//! The trait [`Manager`] describes a package manager; [`apt`] and [`dnf`] implement it. A transition first checks and
+//! The trait [`Manager`] describes a package manager; [`apt`], [`dnf`] and [`zypper`] implement it. A transition first checks and
 //! then does only the missing steps, so it is idempotent. Packages that it installs as dependencies are companions. A
 //! mark in the change object's own folder shows a transition that was killed or failed half-way; then the manager's
 //! database is repaired first.
@@ -18,10 +18,16 @@ mod own;
 mod plan;
 #[cfg(test)]
 mod random_test;
+mod rpm;
+#[cfg(test)]
+mod rpm_world;
 #[cfg(test)]
 #[path = "package_test.rs"]
 mod tests;
 mod version;
+mod zypper;
+#[cfg(test)]
+mod zypper_test;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -128,25 +134,32 @@ fn not_fetched(content: &Package, list: &str, why: &str) -> String {
     format!("{}: {why}; is it there, with {list}, and signed or `trusted: true`?", content.place())
 }
 
+/// The message about a content with a hold.
+const NO_HOLDS: &str = "content: `hold` is known for apt alone; remove the key, and name a version instead";
+
 /// The package manager of the host in a content.
 fn manager<'a>(content: &'a Package, own: &Path) -> Result<Box<dyn Manager + 'a>, String> {
     let host = Host::below(content.root.as_deref())?;
     if let Some(apt) = apt::Apt::of(content, &host, own) {
         return Ok(Box::new(apt));
     }
-    let dnf = dnf::Dnf::of(content, &host, own).ok_or_else(|| {
-        format!(
-            "{}: not there, and no database of rpm either; only apt with dpkg and dnf with rpm are known",
+    let by_rpm: Box<dyn Manager + 'a> = if let Some(zypper) = zypper::Zypper::of(content, &host, own)? {
+        Box::new(zypper)
+    } else if let Some(dnf) = dnf::Dnf::of(content, &host, own) {
+        Box::new(dnf)
+    } else {
+        return Err(format!(
+            "{}: not there, and no database of rpm either; only apt with dpkg, dnf with rpm and zypper with rpm are known",
             host.path(apt::DATABASE).display()
-        )
-    })?;
+        ));
+    };
     if content.repository.as_deref().is_some_and(|repository| repository.split_whitespace().count() > 1) {
-        return Err("content: a repository of dnf has no suite and no components; name its place alone".to_owned());
+        return Err("content: a repository of rpm has no suite and no components; name its place alone".to_owned());
     }
     if content.hold {
-        return Err("content: `hold` is known for apt alone: dnf has no holds of its own".to_owned());
+        return Err(NO_HOLDS.to_owned());
     }
-    Ok(Box::new(dnf))
+    Ok(by_rpm)
 }
 
 /// The installed state of a package.

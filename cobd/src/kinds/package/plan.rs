@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_kinds::Package;
 
-use super::version::by_dpkg;
+use super::version::{by_dpkg, by_rpm};
 
 /// The effect on a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +92,30 @@ impl Plan {
         Self { changes }
     }
 
+    /// Parses the XML of `zypper --xmlout`: below a heading, a line per package.
+    pub(super) fn of_zypper(told: &str) -> Self {
+        let (mut changes, mut heading) = (Vec::new(), "");
+        for line in told.lines().map(str::trim) {
+            let value = |key: &str| attribute(line, key);
+            match line.strip_prefix("<solvable ") {
+                None => heading = if line.starts_with("<to-") { line } else { heading },
+                Some(_) if value("type").as_deref() != Some("package") => {}
+                Some(_) => {
+                    let (Some(name), Some(to)) = (value("name"), value("edition")) else { continue };
+                    let from = value("edition-old").unwrap_or_default();
+                    let change = match heading {
+                        "<to-install>" => Change::Install(to),
+                        "<to-remove>" => Change::Remove,
+                        "<to-reinstall>" => continue,
+                        _ => Change::Replace { older: by_rpm(&to, &from).is_lt(), from, to },
+                    };
+                    changes.push((name, change));
+                }
+            }
+        }
+        Self { changes }
+    }
+
     /// The packages that would be installed.
     pub(super) fn coming(&self) -> BTreeSet<String> {
         let comes = |(_, change): &&(String, Change)| matches!(change, Change::Install(_));
@@ -124,6 +148,12 @@ impl Plan {
         };
         self.changes.iter().filter(|(name, _)| name != own).filter_map(fault).collect()
     }
+}
+
+/// The value of an attribute in a line of XML.
+pub(super) fn attribute(line: &str, key: &str) -> Option<String> {
+    let (value, _) = line.split_once(&format!(" {key}=\""))?.1.split_once('"')?;
+    Some(value.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&"))
 }
 
 #[cfg(test)]
@@ -188,6 +218,38 @@ Install  3 Packages
         let faults = plan.faults("cobtest", &content(""), &BTreeSet::new());
         assert_eq!(faults, ["remove cobold", "downgrade coblib from 2.0-1 to 1.0-1", "remove cobtool"]);
         assert_eq!(Plan::of_dnf("Nothing to do.\n", &BTreeMap::new()), Plan::default());
+    }
+
+    #[test]
+    fn a_simulation_of_zypper_is_read() {
+        let told = "\
+<install-summary download-size=\"1\" packages-to-change=\"5\">
+<to-install>
+<solvable type=\"package\" name=\"cobtest\" edition=\"2.0-1\" arch=\"noarch\" summary=\"a &lt;to-remove&gt;\">
+<description>a test</description></solvable>
+<solvable type=\"pattern\" name=\"base\" edition=\"1-1\" arch=\"noarch\"/>
+</to-install>
+<to-upgrade>
+<solvable type=\"package\" name=\"cobdep\" edition=\"2.0-1\" arch=\"noarch\" edition-old=\"1.0-1\" arch-old=\"noarch\"/>
+</to-upgrade>
+<to-downgrade>
+<solvable type=\"package\" name=\"coblib\" edition=\"1.0-1\" arch=\"noarch\" edition-old=\"2.0-1\" arch-old=\"noarch\"/>
+</to-downgrade>
+<to-reinstall>
+<solvable type=\"package\" name=\"cobsame\" edition=\"1.0-1\" arch=\"noarch\" edition-old=\"1.0-1\"/>
+</to-reinstall>
+<to-remove>
+<solvable type=\"package\" name=\"cobold\" edition=\"1.0-1\" arch=\"noarch\"/>
+</to-remove>
+</install-summary>
+";
+        let plan = Plan::of_zypper(told);
+        assert_eq!(plan.coming(), ["cobtest".to_owned()].into());
+        assert_eq!(plan.going(), ["cobold".to_owned()].into());
+        let faults = plan.faults("cobtest", &content(""), &BTreeSet::new());
+        assert_eq!(faults, ["downgrade coblib from 2.0-1 to 1.0-1", "remove cobold"]);
+        assert_eq!(plan.changes.len(), 4);
+        assert_eq!(Plan::of_zypper("<message type=\"info\">Nothing to do.</message>\n"), Plan::default());
     }
 
     #[test]

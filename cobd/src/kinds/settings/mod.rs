@@ -11,6 +11,7 @@ mod alternative;
 mod apt_source;
 mod archive;
 mod attributes;
+mod augeas;
 mod authorized_key;
 mod certificate;
 mod conf;
@@ -82,6 +83,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &Plain::<AptSource>::KIND,
     &archive::ArchiveSetting,
     &attributes::AttributesSetting,
+    &augeas::AugeasSetting,
     &authorized_key::AuthorizedKeySetting,
     &certificate::CertificateSetting,
     &config_keys::ConfigKeysSetting,

@@ -15,6 +15,7 @@
 //! because the note is written first and deleted last, and a look decides which work is left.
 
 use std::fmt;
+use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -381,6 +382,17 @@ fn present(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(),
         return Ok(());
     }
     Err(format!("it was set, and is not as wanted: {}", difference(&wanted, found.as_ref())))
+}
+
+/// The noted contents of the other change objects of a kind, each with the noted original state. A note that can't be
+/// read as a content of the kind is a note of another kind.
+pub(super) fn beside<C: Content>(own: &Path) -> Vec<(Entry<C>, Option<Value>)> {
+    let folders = own.parent().and_then(|all| fs::read_dir(all).ok()).into_iter().flatten().flatten();
+    let noted = |folder: PathBuf| {
+        let note = note::read::<Note>(&folder).ok()??;
+        Some((Entry::read(&note.content, "", &folder, Duration::ZERO).ok()?, note.before))
+    };
+    folders.map(|entry| entry.path()).filter(|folder| folder != own).filter_map(noted).collect()
 }
 
 /// The difference from the desired state: the parts of both that differ.

@@ -12,7 +12,6 @@ mod toml;
 mod yaml;
 mod yaml_words;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -137,16 +136,7 @@ impl Keys {
 
     /// Changes the file by an edit that may fail.
     fn edit(&self, change: &dyn Fn(&str) -> Result<String, String>) -> Result<(), String> {
-        let failed = RefCell::new(None);
-        let changed = |text: &str| match change(text) {
-            Ok(new) => Some(new).filter(|new| new != text),
-            Err(why) => {
-                *failed.borrow_mut() = Some(why);
-                None
-            }
-        };
-        self.host.edit(&self.path, MODE, &changed)?;
-        failed.into_inner().map_or(Ok(()), |why| Err(self.failed(&why)))
+        self.host.try_edit(&self.path, MODE, &|text| change(text).map_err(|why| self.failed(&why)))
     }
 
     /// The text with all keys as desired.

@@ -4,15 +4,13 @@
 //! last one that leaves removes it if it is empty. All of them hold the lock of edits.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use cob_kinds::ConfigKeys;
-use serde::Deserialize;
-use serde_json::Value;
 
+use super::super::setting::beside;
 use super::sheet::{Format, Saved};
-use crate::kinds::native::{Host, note};
+use crate::kinds::native::Host;
 
 /// What other change objects have made in a file.
 #[derive(Debug, Default)]
@@ -25,24 +23,13 @@ pub(super) struct Siblings {
     made: Vec<(Vec<String>, Saved)>,
 }
 
-/// The note of a setting.
-#[derive(Deserialize)]
-struct Note {
-    content: String,
-    before: Option<Value>,
-}
-
 impl Siblings {
-    /// Reads the notes of all change objects beside this one. An unreadable note is one of another kind.
+    /// Reads the notes of the other change objects of the file.
     pub(super) fn of(own: &Path, host: &Host, path: &str, format: Format) -> Self {
         let mut found = Self::default();
-        let entries = own.parent().and_then(|all| fs::read_dir(all).ok()).into_iter().flatten().flatten();
-        for folder in entries.map(|entry| entry.path()).filter(|folder| folder != own) {
-            let Ok(Some(note)) = note::read::<Note>(&folder) else { continue };
-            let Ok(content) = cob_kinds::parse::<ConfigKeys>(&note.content) else { continue };
-            let is_same_file = content.path == path && Format(content.format) == format;
-            if is_same_file && Host::below(content.root.as_deref()).as_ref() == Ok(host) {
-                found.add(&super::noted(note.before.as_ref()));
+        for (other, before) in beside::<ConfigKeys>(own) {
+            if other.host == *host && other.content.path == path && Format(other.content.format) == format {
+                found.add(&super::noted(before.as_ref()));
             }
         }
         found
