@@ -203,7 +203,7 @@ pub enum Command {
     #[command(after_help = words::CHECK)]
     Check(CheckArgs),
     /// Show hosts and change objects as they change
-    #[command(after_help = "On a terminal, redraws in place until Ctrl-C; on a pipe, prints a line per change.")]
+    #[command(after_help = help::WATCH)]
     Watch(WatchArgs),
     /// Send notices of failures, switches and drift to people
     #[command(after_help = help::NOTIFY)]

@@ -15,6 +15,7 @@
 
 pub mod args;
 mod backoff;
+mod board;
 pub mod client;
 mod clocks;
 mod commands;

@@ -141,11 +141,10 @@ impl Screen {
     /// Turns colour on or off.
     pub fn set_colour(&mut self, choice: ColorChoice) {
         let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
         self.colour = match choice {
             ColorChoice::Always => true,
             ColorChoice::Never => false,
-            ColorChoice::Auto => self.out_terminal && self.err_terminal && !set("NO_COLOR") && !dumb,
+            ColorChoice::Auto => self.out_terminal && self.err_terminal && !set("NO_COLOR") && !is_dumb(),
         };
     }
 
@@ -158,6 +157,12 @@ impl Screen {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.out_terminal
+    }
+
+    /// Whether the terminal can't move its cursor.
+    #[must_use]
+    pub fn is_dumb(&self) -> bool {
+        is_dumb()
     }
 
     /// Whether messages besides the answer go to a terminal.
@@ -181,22 +186,6 @@ impl Screen {
     #[must_use]
     pub fn width(&self) -> Option<usize> {
         self.width.map(|w| w.max(NARROWEST))
-    }
-
-    /// The lines of the terminal; 24 without a terminal.
-    #[must_use]
-    pub fn height(&self) -> usize {
-        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-        size.map(|s| usize::from(s.ws_row)).filter(|h| *h > 0).unwrap_or(24)
-    }
-
-    /// Reads the width of the terminal again.
-    pub fn measure(&mut self) {
-        if self.out_terminal
-            && let Ok(size) = rustix::termios::tcgetwinsize(io::stdout())
-        {
-            self.width = Some(usize::from(size.ws_col)).filter(|w| *w > 0);
-        }
     }
 
     /// Whether text has colours.
@@ -327,6 +316,11 @@ impl Written {
     pub fn err(&self) -> String {
         text(&self.err)
     }
+}
+
+/// Whether the terminal of this process can't move its cursor, or show colours.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
 }
 
 fn text(bytes: &Mutex<Vec<u8>>) -> String {

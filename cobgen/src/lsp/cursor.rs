@@ -73,7 +73,7 @@ pub(super) fn units(line: &str, column: usize) -> u32 {
 }
 
 /// The column at a number of UTF-16 units.
-fn column_at(line: &str, units: u32) -> usize {
+pub(super) fn column_at(line: &str, units: u32) -> usize {
     let mut left = units as usize;
     line.chars()
         .take_while(|c| {
@@ -86,6 +86,41 @@ fn column_at(line: &str, units: u32) -> usize {
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || "_-./@".contains(c)
+}
+
+/// A word of a line, with its column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) column: usize,
+    pub(super) text: String,
+}
+
+impl Token {
+    /// The column behind it.
+    pub(super) fn end(&self) -> usize {
+        self.column + self.text.chars().count()
+    }
+}
+
+/// The words of a line, without its comment.
+pub(super) fn tokens(line: &str) -> Vec<Token> {
+    let mut tokens: Vec<Token> = Vec::new();
+    let (mut quote, mut before, mut goes_on) = (None, ' ', false);
+    for (column, c) in line.chars().enumerate() {
+        match quote {
+            None if c == '#' && before.is_whitespace() => break,
+            None if (c == '"' || c == '\'') && !is_word(before) => quote = Some(c),
+            Some(open) if c == open => quote = None,
+            None | Some(_) => {}
+        }
+        match tokens.last_mut().filter(|_| goes_on && is_word(c)) {
+            Some(token) => token.text.push(c),
+            None if is_word(c) => tokens.push(Token { column, text: c.to_string() }),
+            None => {}
+        }
+        (goes_on, before) = (is_word(c), c);
+    }
+    tokens
 }
 
 /// The UTF-16 range of the token that begins at a column: up to a space or a sign of YAML.

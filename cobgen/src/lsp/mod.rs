@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! mod (requests, one loop) ── checker (a thread: findings) ── buffers (open texts, the model of a file)
-//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model)
+//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model) ── rename
 //! ```
 
 mod buffers;
@@ -14,6 +14,7 @@ mod checker;
 mod cursor;
 mod form;
 mod outline;
+mod rename;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -25,12 +26,16 @@ use lsp_server::{Connection, ErrorCode, Message, Notification, Request, Response
 use lsp_types::notification::{
     DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
 };
-use lsp_types::request::{Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, Request as _};
+use lsp_types::request::{
+    Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest, Rename,
+    Request as _,
+};
 use lsp_types::{
     CompletionItem, CompletionItemKind, CompletionOptions, CompletionResponse, DocumentSymbolResponse, Documentation,
     GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location, MarkupContent, MarkupKind, OneOf,
-    Position, Range, ServerCapabilities, SymbolInformation, SymbolKind, TextDocumentPositionParams,
-    TextDocumentSyncCapability, TextDocumentSyncKind, TextEdit, Uri,
+    Position, PrepareRenameResponse, Range, RenameOptions, ServerCapabilities, SymbolInformation, SymbolKind,
+    TextDocumentPositionParams, TextDocumentSyncCapability, TextDocumentSyncKind, TextEdit, Uri,
+    WorkDoneProgressOptions, WorkspaceEdit,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -76,6 +81,10 @@ fn capabilities() -> ServerCapabilities {
         definition_provider: Some(OneOf::Left(true)),
         document_symbol_provider: Some(OneOf::Left(true)),
         document_formatting_provider: Some(OneOf::Left(true)),
+        rename_provider: Some(OneOf::Right(RenameOptions {
+            prepare_provider: Some(true),
+            work_done_progress_options: WorkDoneProgressOptions::default(),
+        })),
         ..ServerCapabilities::default()
     }
 }
@@ -131,6 +140,22 @@ impl Server {
             DocumentSymbolRequest::METHOD => {
                 read(params).map(|of: lsp_types::DocumentSymbolParams| json_of(self.symbols(&of.text_document.uri)))
             }
+            PrepareRenameRequest::METHOD => {
+                match read(params).map(|at: TextDocumentPositionParams| self.renamed(&at, None)) {
+                    Some(Err(why)) => return refused(id, why),
+                    Some(Ok((target, _))) => Some(json_of(PrepareRenameResponse::Range(target.range))),
+                    None => None,
+                }
+            }
+            Rename::METHOD => {
+                let renamed = read(params)
+                    .map(|of: lsp_types::RenameParams| self.renamed(&of.text_document_position, Some(&of.new_name)));
+                match renamed {
+                    Some(Err(why)) => return refused(id, why),
+                    Some(Ok((_, edit))) => Some(json_of(edit)),
+                    None => None,
+                }
+            }
             Formatting::METHOD => read(params)
                 .map(|of: lsp_types::DocumentFormattingParams| json_of(self.formatted(&of.text_document.uri))),
             _ => {
@@ -144,6 +169,27 @@ impl Server {
                 Response::new_err(id, ErrorCode::InvalidParams as i32, format!("the parameters of {method} are wrong"))
             }
         }
+    }
+
+    /// The name at a place, and the edits that give it another name.
+    fn renamed(
+        &self,
+        at: &TextDocumentPositionParams,
+        new: Option<&str>,
+    ) -> Result<(rename::Target, WorkspaceEdit), String> {
+        let path = path_of(&at.text_document.uri).ok_or("the address is not of a file")?;
+        let model = self.buffers.model_of(&path);
+        let files = self.buffers.files_of(&model);
+        let names = names_of(&files);
+        let texted = rename::Texted { files: &files, names: &names };
+        let target = texted.target(&path, at.position.line, at.position.character)?;
+        let Some(new) = new else { return Ok((target, WorkspaceEdit::default())) };
+        let edits = texted.edits(&target, new)?;
+        rename::verify(&model, self.buffers.texts(), &edits, &files)?;
+        // The addresses are keys of a map in the protocol.
+        #[expect(clippy::mutable_key_type, reason = "an address of a file never changes")]
+        let changes = edits.into_iter().filter_map(|(path, edits)| Some((uri_of(&path)?, edits))).collect();
+        Ok((target, WorkspaceEdit::new(changes)))
     }
 
     fn at(&self, place: &TextDocumentPositionParams) -> Option<AtPlace<'_>> {
@@ -197,9 +243,7 @@ struct AtPlace<'a> {
 
 impl AtPlace<'_> {
     fn names(&self) -> Vec<(PathBuf, outline::Entry)> {
-        let model = self.buffers.model_of(&self.path);
-        let files = self.buffers.files_of(&model).into_iter();
-        files.flat_map(|(path, text)| outline::of_text(&text).into_iter().map(move |e| (path.clone(), e))).collect()
+        names_of(&self.buffers.files_of(&self.buffers.model_of(&self.path)))
     }
 
     fn completions(&self) -> CompletionResponse {
@@ -246,6 +290,20 @@ impl AtPlace<'_> {
             found.filter_map(|(path, entry)| Some(Location { uri: uri_of(path)?, range: entry.range() })).collect();
         (!places.is_empty()).then_some(GotoDefinitionResponse::Array(places))
     }
+}
+
+/// The names in the texts of a model.
+fn names_of(files: &[(PathBuf, String)]) -> Vec<(PathBuf, outline::Entry)> {
+    let of = |(path, text): &(PathBuf, String)| {
+        let path = path.clone();
+        outline::of_text(text).into_iter().map(move |entry| (path.clone(), entry))
+    };
+    files.iter().flat_map(of).collect()
+}
+
+/// The answer to a request that can't be carried out, for the person at the editor.
+fn refused(id: lsp_server::RequestId, why: String) -> Response {
+    Response::new_err(id, ErrorCode::RequestFailed as i32, why)
 }
 
 fn read<T: DeserializeOwned>(params: Json) -> Option<T> {

@@ -229,3 +229,210 @@ fn a_text_is_formatted_unless_it_is_wrong() {
     assert_eq!(editor.ask("textDocument/formatting", of), json!(null));
     editor.end();
 }
+
+/// Applies the edits of an answer to a text.
+fn edited(text: &str, edits: &Json) -> String {
+    let mut lines: Vec<Vec<u16>> = text.split_inclusive('\n').map(|line| line.encode_utf16().collect()).collect();
+    let mut edits: Vec<&Json> = edits.as_array().into_iter().flatten().collect();
+    let number = |edit: &Json, end: &str, key: &str| edit["range"][end][key].as_u64().expect("a number") as usize;
+    edits.sort_by_key(|edit| std::cmp::Reverse((number(edit, "start", "line"), number(edit, "start", "character"))));
+    for edit in edits {
+        let (from, to) = (number(edit, "start", "character"), number(edit, "end", "character"));
+        let new: Vec<u16> = edit["newText"].as_str().expect("a text").encode_utf16().collect();
+        lines[number(edit, "start", "line")].splice(from..to, new);
+    }
+    lines.iter().map(|line| String::from_utf16(line).expect("a text")).collect()
+}
+
+/// A model with a reference of each form.
+const NAMED: &str = "\
+security: loopback-only
+hosts:
+  n1: {address: 'tcp://127.0.0.1:1'} # n1 is the first; db too
+  n2: {address: 'tcp://127.0.0.1:2', vars: {kind: n1, place: n1}}
+variables:
+  all: {n1: 7, db: 8}
+  host: {n1: {port: 80}}
+  service: {db: {size: 1}}
+budgets: {one: {at_most: 1, host: n1}}
+secrets: {pw: {env: HOME}}
+services:
+  db:
+    ready: [server]
+    cobs:
+      config: {kind: line, content: {path: /etc/db, line: 'é db {{ facts.n1.cpus }} n1/db'}}
+      server:
+        kind: noop
+        budget: one
+        restarts_on: [config]
+  app:
+    requires: [db]
+    cobs:
+      server:
+        kind: noop
+        after: [db/config, 'n1/db/server', {cob: db/server, on: all}]
+      text:
+        kind: file-tree
+        requires:
+          - server
+          - cob: db
+            on: host n1
+        content:
+          files:
+            /etc/app:
+              content: |
+                requires: [db]
+                {{ on('db') | map(attribute='name') | join(' ') }} n1
+clusters:
+  c:
+    services:
+      db: [n1]
+      app: [n2]
+cobs:
+  n1/x: {kind: noop}
+  n2/y: {kind: noop, requires: [n1/x, n1/db/server, z]}
+  n2/z:
+    kind: noop
+    locks: [{state: up, needs: [n1/x@up]}]
+";
+const FACTS: &str = "facts:\n  n1: {cpus: 8}\n  n2: {cpus: 8}\n";
+
+impl Editor {
+    /// An editor with the model [`NAMED`] in two files.
+    fn with_names() -> Self {
+        let editor = Self::start();
+        for (name, text) in [("model.yaml", NAMED), ("facts.yaml", FACTS)] {
+            fs::write(editor.folder.path().join(name), text).expect("written");
+            editor.open(name, text);
+        }
+        editor
+    }
+
+    fn rename(&mut self, part: &str, new: &str) -> Result<[String; 2], String> {
+        let mut params = self.after("model.yaml", NAMED, part);
+        params["newName"] = json!(new);
+        let response = self.respond("textDocument/rename", params);
+        if let Some(error) = response.error {
+            return Err(error.message);
+        }
+        let answer = response.result.unwrap_or_default();
+        let of = |name: &str, text| edited(text, &answer["changes"][self.uri(name)]);
+        Ok([of("model.yaml", NAMED), of("facts.yaml", FACTS)])
+    }
+}
+
+#[test]
+fn a_model_with_every_name_is_right() {
+    let editor = Editor::start();
+    let text = format!("{NAMED}{FACTS}");
+    editor.open("model.yaml", &text);
+    let findings = editor.findings("model.yaml");
+    let errors: Vec<&Json> = findings.iter().filter(|finding| finding["severity"] == 1).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    editor.end();
+}
+
+#[test]
+fn a_host_is_renamed_in_all_files_and_texts_keep_its_name() {
+    let mut editor = Editor::with_names();
+    let [model, facts] = editor.rename("\n  n1", "first").expect("renamed");
+    let expected = NAMED
+        .replace("\n  n1: {address", "\n  first: {address")
+        .replace("host: {n1: {port", "host: {first: {port")
+        .replace("at_most: 1, host: n1", "at_most: 1, host: first")
+        .replace("facts.n1.cpus", "facts.first.cpus")
+        .replace("'n1/db/server'", "'first/db/server'")
+        .replace("on: host n1", "on: host first")
+        .replace("db: [n1]", "db: [first]")
+        .replace("  n1/x: {kind", "  first/x: {kind")
+        .replace("[n1/x, n1/db/server, z]", "[first/x, first/db/server, z]")
+        .replace("[n1/x@up]", "[first/x@up]");
+    assert_eq!(model, expected);
+    assert_eq!(facts, FACTS.replace("  n1:", "  first:"));
+    // The same from a reference.
+    assert_eq!(editor.rename("on: host n1", "first").expect("renamed")[0], expected);
+    editor.end();
+}
+
+#[test]
+fn a_service_and_its_change_objects_are_renamed() {
+    let mut editor = Editor::with_names();
+    let [model, _] = editor.rename("\n  db", "data").expect("renamed");
+    let expected = NAMED
+        .replace("service: {db: {size", "service: {data: {size")
+        .replace("\n  db:\n", "\n  data:\n")
+        .replace("app:\n    requires: [db]", "app:\n    requires: [data]")
+        .replace("[db/config, 'n1/db/server', {cob: db/server,", "[data/config, 'n1/data/server', {cob: data/server,")
+        .replace("- cob: db\n", "- cob: data\n")
+        .replace("on('db')", "on('data')")
+        .replace("      db: [n1]", "      data: [n1]")
+        .replace("[n1/x, n1/db/server, z]", "[n1/x, n1/data/server, z]");
+    assert_eq!(model, expected);
+    let [model, _] = editor.rename("ready: [ser", "main").expect("renamed");
+    let expected = NAMED
+        .replace("ready: [server]", "ready: [main]")
+        .replacen("      server:\n", "      main:\n", 1)
+        .replace("'n1/db/server', {cob: db/server,", "'n1/db/main', {cob: db/main,")
+        .replace("[n1/x, n1/db/server, z]", "[n1/x, n1/db/main, z]");
+    assert_eq!(model, expected, "the object of the same name in another service stays");
+    editor.end();
+}
+
+#[test]
+fn other_names_are_renamed() {
+    let mut editor = Editor::with_names();
+    for (part, new, changes) in [
+        ("\nclusters:\n  c", "shop", &[("\n  c:\n", "\n  shop:\n")][..]),
+        ("budget: o", "single", &[("budgets: {one", "budgets: {single"), ("budget: one", "budget: single")]),
+        ("requires: [n1/x", "w", &[("n1/x: {kind", "n1/w: {kind"), ("[n1/x,", "[n1/w,"), ("[n1/x@", "[n1/w@")]),
+        ("n1/db/server, z", "w", &[("n1/db/server, z]", "n1/db/server, w]"), ("  n2/z:", "  n2/w:")]),
+        ("secrets: {p", "key", &[("secrets: {pw", "secrets: {key")]),
+    ] {
+        let expected = changes.iter().fold(NAMED.to_owned(), |text, (old, new)| text.replace(old, new));
+        assert_eq!(editor.rename(part, new).map(|[model, _]| model), Ok(expected), "{part}");
+    }
+    editor.end();
+}
+
+#[test]
+fn a_rename_that_can_not_be_made_says_why() {
+    let mut editor = Editor::with_names();
+    for (part, new, why) in [
+        ("\n  n1", "n2", "the host `n2` exists already"),
+        ("\n  n1", "a/b", "\"a/b\" is not a name"),
+        ("\n  n1", "", "\"\" is not a name"),
+        ("\n  n1", "7", "`7` is not a text in YAML"),
+        ("\n  db", "app", "the service `app` exists already"),
+        ("ready: [ser", "config", "the change object of service `db` `config` exists already"),
+        ("kind: no", "other", "the kind `noop` has no definition in this model"),
+        ("size", "other", "`size` is not a name that can be renamed"),
+        ("security: ", "other", "`loopback-only` is not a name that can be renamed"),
+    ] {
+        let told = editor.rename(part, new).expect_err(part);
+        assert!(told.starts_with(why), "{part}: {told}");
+    }
+    // An anchor hides a reference from the rename, but not from the check of the renamed model.
+    let hidden = "x-needs: &needs [web]\nhosts: {n1: {address: 'tcp://127.0.0.1:1'}}\nsecurity: loopback-only\nservices:\n  \
+                  web: {cobs: {a: {kind: noop}}}\n  app: {requires: *needs, cobs: {b: {kind: noop}}}\nclusters: {c: {services: \
+                  {web: [n1], app: [n1]}}}\n";
+    editor.open("alone/model.yaml", hidden);
+    let mut params = editor.after("alone/model.yaml", hidden, "\n  we");
+    params["newName"] = json!("site");
+    let response = editor.respond("textDocument/rename", params);
+    let told = response.error.expect("refused").message;
+    assert!(told.starts_with("the renamed model would be wrong") && told.contains("web"), "{told}");
+    editor.end();
+}
+
+#[test]
+fn an_editor_learns_the_place_of_a_name_before_it_asks_for_another() {
+    let mut editor = Editor::with_names();
+    let place = editor.after("model.yaml", NAMED, "'n1/db/ser");
+    let range = editor.ask("textDocument/prepareRename", place.clone());
+    let line = &place["position"]["line"];
+    assert_eq!(range, json!({"start": {"line": line, "character": 34}, "end": {"line": line, "character": 40}}));
+    let place = editor.after("model.yaml", NAMED, "secur");
+    let refused = editor.respond("textDocument/prepareRename", place);
+    assert!(refused.error.is_some_and(|error| error.message.contains("is not a name that can be renamed")));
+    editor.end();
+}

@@ -114,6 +114,17 @@ Examples:
   cobctl status n1/db n2/app  two change objects; exit 0 if they are in their desired states
   cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'";
 
+pub(super) const WATCH: &str = "\
+Examples:
+  cobctl watch
+  cobctl watch n1 n2/app
+  cobctl watch --until-converged --plain
+  cobctl watch --json | jq -r '.hosts[].name'
+
+On a terminal: a full screen with the cluster, its change objects, why each waits, and the switch; `?` shows the keys. On a \
+pipe, on a terminal without cursor control (TERM=dumb) and with --plain: a line per change, until Ctrl-C. With --json: the \
+status as JSON after each change.";
+
 pub(super) const NOTIFY: &str = "\
 Examples:
   cobctl notify notify.toml --test    a test message to each receiver

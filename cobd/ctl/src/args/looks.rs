@@ -53,6 +53,9 @@ pub struct WatchArgs {
     /// End when all is converged
     #[arg(long)]
     pub until_converged: bool,
+    /// Print a line for each change, as into a pipe, instead of the full-screen view
+    #[arg(long)]
+    pub plain: bool,
     /// A plan of `cobgen plan --from N --to M --json`: show the progress and the expected end
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,

@@ -397,7 +397,7 @@ fn told(json: bool, entry: &HistoryEntry) -> Result<String, Failure> {
 }
 
 /// An entry as a line for people.
-fn line(entry: &HistoryEntry) -> String {
+pub(crate) fn line(entry: &HistoryEntry) -> String {
     format!("{}  {}", utc(entry.ts_ns), what(entry))
 }
 

@@ -34,6 +34,7 @@ mod durations;
 mod explain;
 mod facts;
 mod files;
+mod followed;
 mod forecast;
 mod graph;
 mod history;
@@ -62,6 +63,7 @@ mod view;
 mod watch;
 mod who;
 
+pub(crate) use history::line as history_line;
 pub(crate) use view::{host_state as host_in_words, needs_a_hand as needs_a_person};
 
 /// The common inputs of the commands.
@@ -184,7 +186,7 @@ async fn dispatch(args: Args, screen: &mut Screen, develop: Develop) -> CommandR
         Command::Check(args) => check::run(&context(global, screen)?, screen, &args).await,
         Command::Page(args) => page::run(global, screen, &args).await,
         Command::Notify(args) => notify::run(global, screen, &args).await,
-        Command::Watch(args) => watch::run(&context(global, screen)?, screen, &args).await,
+        Command::Watch(args) => watch::run(global, screen, &args).await,
         Command::Explain(args) => explain::run(&context(global, screen)?, screen, &args).await,
         Command::History(args) => history::run(&context(global, screen)?, screen, &args).await,
         Command::At(args) => at::run(&context(global, screen)?, screen, &args).await,

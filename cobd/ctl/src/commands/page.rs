@@ -5,36 +5,30 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use cob_depot::Depot;
-use cob_types::api::StatusOf;
 use cob_types::status::ClusterStatus;
 use cob_types::{CobId, GenerationNumber};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::followed::{DEPOT, Followed};
 use super::plan::most_common;
-use super::{Context, context, leaving, view};
+use super::{Context, context};
 use crate::args::{Global, PageArgs};
 use crate::failure::{CommandResult, Exit, Failure};
-use crate::identity::{Contents, OfDepot};
-use crate::live::Live;
 use crate::needs::Needs;
 use crate::page::door::Door;
 use crate::page::feed::Feed;
-use crate::page::message::Cluster;
 use crate::page::model::Model;
 use crate::page::picture::{Drawn, View};
 use crate::page::serve::{CobAnswer, Desk, Own, router};
 use crate::page::worker::{Answer, Worker, now_ms};
 use crate::screen::Screen;
 use crate::signals::Ends;
-use crate::targets::{Target, Targets};
-use crate::verdict::{Expected, Verdict};
+use crate::targets::Targets;
 
 /// The least time between two messages to the tabs.
 const PACE: Duration = Duration::from_millis(250);
-/// How often the depot is looked at: a new generation may have other hosts.
-const DEPOT: Duration = Duration::from_secs(2);
 /// How often idle tabs learn that the connection is alive.
 const ALIVE: Duration = Duration::from_secs(10);
 /// How many questions for this loop may wait.
@@ -93,15 +87,9 @@ fn open(door: &Door, screen: &mut Screen) -> Result<tempfile::NamedTempFile, Fai
 
 /// The loop that keeps the picture.
 struct Page {
-    context: Context,
-    global: Global,
+    followed: Followed,
     feed: Feed,
     worker: Worker,
-    live: Live,
-    targets: Vec<Target>,
-    /// The contents of the depot's generations, and the number of its newest one.
-    contents: Contents,
-    newest: Option<GenerationNumber>,
     /// The generation whose graph was read, or could not be read.
     drawn: Option<GenerationNumber>,
     /// The graph could not be read: the next look at the depot tries again.
@@ -111,19 +99,7 @@ struct Page {
 impl Page {
     fn start(context: Context, global: Global, feed: Feed, worker: Worker) -> Self {
         let targets = context.targets.all.clone();
-        let live = Live::start(&context.client, &targets, StatusOf::All);
-        Self {
-            context,
-            global,
-            feed,
-            worker,
-            live,
-            targets,
-            contents: Contents::new(),
-            newest: None,
-            drawn: None,
-            is_graph_missing: false,
-        }
+        Self { followed: Followed::start(context, global, targets), feed, worker, drawn: None, is_graph_missing: false }
     }
 
     /// Keeps the picture until something fails for good.
@@ -134,14 +110,20 @@ impl Page {
         loop {
             let busy = self.worker.is_busy();
             tokio::select! {
-                () = self.live.changed() => {}
+                () = self.followed.live.changed() => {}
                 () = self.worker.changed() => {}
                 () = tokio::time::sleep(PACE), if busy => {}
                 _ = alive.tick() => {
                     self.feed.idle(now_ms());
                     continue;
                 }
-                _ = depot.tick() => self.look_at_depot().await,
+                _ = depot.tick() => {
+                    if std::mem::take(&mut self.is_graph_missing) {
+                        self.drawn = None;
+                    }
+                    let looked = self.followed.look_at_depot().await;
+                    self.followed.take(looked);
+                }
                 question = questions.recv() => {
                     match question {
                         Some(question) => self.answer(question),
@@ -150,65 +132,15 @@ impl Page {
                     continue;
                 }
             }
-            if !self.live.is_complete() {
+            if !self.followed.live.is_complete() {
                 continue;
             }
             tokio::time::sleep_until(told + PACE).await;
             told = Instant::now();
-            let status = self.live.aged();
+            let status = self.followed.live.aged();
             let needs = self.needs(&status).await;
-            let cluster = self.cluster(&status);
+            let (cluster, _) = self.followed.cluster(&status, &[]);
             self.feed.take(View { status: &status, cluster, now_ms: now_ms() }, self.worker.orders(), needs);
-        }
-    }
-
-    /// Looks for new generations and for other hosts. A depot that can't be read for a moment changes nothing.
-    async fn look_at_depot(&mut self) {
-        if std::mem::take(&mut self.is_graph_missing) {
-            self.drawn = None;
-        }
-        let (mut quiet, _) = Screen::memory();
-        if let Ok(context) = context(&self.global, &mut quiet) {
-            self.context = context;
-        }
-        let status = self.live.cluster();
-        if let Ok(Some(depot)) = OfDepot::of(&self.context.targets, &status) {
-            self.newest = Some(depot.newest());
-            self.contents = depot.contents();
-        }
-        let mut targets = self.context.targets.all.clone();
-        if let Ok(leave) = leaving::find(&self.context, &status, StatusOf::Active).await {
-            targets.extend(leave.into_iter().map(|(target, _)| target));
-        }
-        if targets != self.targets {
-            self.live = Live::start(&self.context.client, &targets, StatusOf::All);
-            self.targets = targets;
-        }
-    }
-
-    /// The answer of `cobctl status` for the present statuses.
-    fn cluster(&self, status: &ClusterStatus) -> Cluster {
-        let verdict = view::answer(status, &[], &Expected { contents: self.contents.clone(), ..Expected::default() });
-        let (word, sentence, reasons) = match &verdict {
-            Verdict::Converged(_) => {
-                ("converged", view::conclusion(&Screen::memory().0, status, &verdict).concat(), Vec::new())
-            }
-            Verdict::Not(reasons) => ("not", "The cluster is not converged.".to_owned(), reasons.clone()),
-            Verdict::Unreached(hosts, reasons) => {
-                let hosts = crate::words::list(hosts, 4);
-                ("unreached", format!("{hosts} could not be reached."), reasons.clone())
-            }
-        };
-        Cluster {
-            verdict: word,
-            sentence,
-            reasons,
-            next: view::next_step(status)
-                .filter(|_| !matches!(verdict, Verdict::Converged(_)))
-                .map(|next| next.replace('`', "")),
-            generation: Some(most_common(status)).filter(|n| *n != GenerationNumber(0)),
-            newest: self.newest,
-            depot: self.context.targets.depot.is_some(),
         }
     }
 
@@ -219,7 +151,7 @@ impl Page {
             return None;
         }
         self.drawn = Some(generation);
-        let targets = self.context.targets.clone();
+        let targets = self.followed.context.targets.clone();
         let read = tokio::task::spawn_blocking(move || needs_of(&targets, generation)).await;
         match read.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(pairs) => Some(Drawn { generation: Some(generation), pairs, missing: None }),
@@ -235,14 +167,14 @@ impl Page {
         match question {
             Own::Cob(id, tell) => drop(tell.send(self.cob(&id))),
             Own::Generations(tell) => {
-                let depot = self.context.targets.depot.clone();
+                let depot = self.followed.context.targets.depot.clone();
                 tokio::task::spawn_blocking(move || drop(tell.send(generations(depot.as_deref()))));
             }
         }
     }
 
     fn cob(&self, id: &CobId) -> Option<CobAnswer> {
-        let status = self.live.aged();
+        let status = self.followed.live.aged();
         let host = status.hosts.iter().find(|host| host.name.as_str() == id.host_str())?;
         let cob = host.cobs.iter().find(|cob| cob.id == *id)?.clone();
         Some(CobAnswer { host_now_ms: host.now_ns / 1_000_000, cob })

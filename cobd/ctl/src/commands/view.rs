@@ -65,13 +65,7 @@ pub(super) fn lines(
 ) -> Vec<String> {
     let mut lines = conclusion(screen, cluster, verdict);
     lines.push(String::new());
-    lines.extend(body(screen, cluster, only, shown));
-    lines
-}
-
-/// The same without the answer.
-pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], shown: Shown) -> Vec<String> {
-    let mut lines = screen.lines(&hosts(screen, cluster));
+    lines.extend(screen.lines(&hosts(screen, cluster)));
     let named = !only.is_empty();
     let total: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
     let every = named || shown == Shown::All || total <= MANY;
@@ -89,6 +83,13 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
         let rest = count(total - rows.len(), "settled change object");
         lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (see --all)")));
     }
+    lines.extend(notes(screen, cluster, only));
+    lines
+}
+
+/// The lines after the tables: rollbacks, waits for windows, invalidated grants, warnings, refused attempts.
+pub(super) fn notes(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
+    let mut lines = Vec::new();
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
     let waits = window_waits(cluster.hosts.iter().filter_map(|host| host.window_wait.as_ref()));
     lines.extend(waits.iter().map(|line| screen.paint(Paint::Strong, line)));
@@ -278,11 +279,6 @@ pub(crate) fn host_state(host: &HostStatus) -> (Mark, String) {
         _ => Mark::Busy,
     };
     (mark, parts.join(", "))
-}
-
-/// Whether a host is shown as well.
-pub(super) fn is_well(host: &HostStatus) -> bool {
-    host_state(host).0 == Mark::Good
 }
 
 /// Waiting switches in lines: hosts with the same wait share a line.

@@ -1,6 +1,8 @@
 //! `cobctl watch`: the state of the cluster, live.
 //!
-//! On a terminal a view that is redrawn in place; on a pipe a line for each change.
+//! On a terminal the [board](crate::board) on a full screen; on a pipe a line for each change.
+
+mod full;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,23 +12,24 @@ use cob_types::api::StatusOf;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
 use serde_json::json;
 
-use super::Context;
 use super::forecast::Beside;
 use super::history::Following;
-use super::view::{self, Shown};
-use crate::args::{WatchArgs, Which};
+use super::view;
+use super::{Context, context};
+use crate::args::{Global, WatchArgs, Which};
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, refusal};
 use crate::live::Live;
-use crate::screen::{Paint, Screen};
-use crate::signals::Ends;
+use crate::screen::Screen;
+use crate::targets::Target;
 use crate::verdict::{Expected, Verdict};
-use crate::words::{clean, count, heading, limits, phase, reasons, utc};
+use crate::words::{clean, heading, limits, phase, reasons, utc};
 
-/// The longest time between redraws: the shown durations grow.
+/// The longest time between two pictures: the shown durations grow.
 const REDRAW: Duration = Duration::from_millis(500);
 
-pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> CommandResult {
+pub(super) async fn run(global: &Global, screen: &mut Screen, args: &WatchArgs) -> CommandResult {
+    let context = &context(global, screen)?;
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.only(&hosts).await?;
     for which in &args.only {
@@ -36,9 +39,6 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
             return Err(unknown);
         }
     }
-    let mut live = Live::start(&context.client, &targets, StatusOf::All);
-    let drawn = screen.is_live() && !context.json;
-    let mut seen = ClusterStatus::default();
     let mut forecast = match &args.plan {
         Some(plan) => {
             let (beside, mut history) = (Beside::read(plan)?, Following::new(context));
@@ -47,61 +47,12 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
         }
         None => None,
     };
-    let mut ends = if drawn { Some(Ends::open()?) } else { None };
-    if drawn {
-        screen.raw(ENTER)?;
-    }
-    let mut abandoned = std::pin::pin!(screen.abandoned());
-    let ended: Result<Verdict, Failure> = loop {
-        let stopped = tokio::select! {
-            () = live.changed() => false,
-            () = tokio::time::sleep(REDRAW), if drawn || forecast.is_some() => false,
-            pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
-            failure = ended_from_outside(&mut ends) => break Err(failure),
-            error = &mut abandoned => break Err(error.into()),
-        };
-        if !drawn && !stopped && !live.is_complete() {
-            continue;
-        }
-        let mut cluster = if drawn { live.aged() } else { live.cluster() };
-        view::narrow(&mut cluster, &args.only);
-        let verdict = view::answer(&cluster, &args.only, &Expected::default());
-        let mut more = Vec::new();
-        if let Some(forecast) = &mut forecast {
-            match forecast.go_on(context, screen, &live.aged()).await {
-                Ok(line) => more.extend(line.filter(|line| drawn || line.is_new).map(|line| line.text)),
-                Err(error) => break Err(error),
-            }
-        }
-        let shown = if context.json {
-            let told = if changes(&seen, &cluster).is_empty() { Ok(()) } else { screen.line(&compact(&cluster)?) };
-            told.and_then(|()| more.iter().try_for_each(|line| screen.line(line)))
-        } else if drawn {
-            draw(screen, &cluster, args, &verdict, &more)
-        } else {
-            changes(&seen, &cluster).iter().chain(&more).try_for_each(|line| screen.line(line))
-        };
-        seen = cluster;
-        if let Err(error) = shown {
-            break Err(error.into());
-        }
-        if stopped {
-            break Ok(verdict);
-        }
-        let converged = matches!(verdict, Verdict::Converged(_));
-        if args.until_converged && converged && live.is_complete() {
-            // A yes needs fresh answers to this query.
-            let mut fresh = gather::cluster(&context.client, &targets).await;
-            view::narrow(&mut fresh, &args.only);
-            let verdict = view::answer(&fresh, &args.only, &Expected::default());
-            if matches!(verdict, Verdict::Converged(_)) {
-                break Ok(verdict);
-            }
-        }
+    let is_full = screen.is_live() && !screen.is_dumb() && !args.plain && !context.json;
+    let (seen, verdict) = if is_full {
+        full::follow(context, global, screen, args, &targets, forecast.as_mut()).await?
+    } else {
+        in_lines(context, screen, args, &targets, forecast.as_mut()).await?
     };
-    let left = if drawn { screen.raw(LEAVE) } else { Ok(()) };
-    let verdict = ended?;
-    left?;
     if !context.json {
         for line in view::conclusion(screen, &seen, &verdict) {
             screen.line(&line)?;
@@ -110,18 +61,64 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
     Ok(if args.until_converged { verdict.exit() } else { Exit::Yes })
 }
 
-/// Waits for a signal that ends the program, if the terminal must be restored.
-async fn ended_from_outside(ends: &mut Option<Ends>) -> Failure {
-    match ends {
-        Some(ends) => ends.next().await,
-        None => std::future::pending().await,
+/// Prints the changes as lines, until an interrupt or the convergence; returns the last picture with its verdict.
+async fn in_lines(
+    context: &Context,
+    screen: &mut Screen,
+    args: &WatchArgs,
+    targets: &[Target],
+    mut forecast: Option<&mut Forecast>,
+) -> Result<(ClusterStatus, Verdict), Failure> {
+    let mut live = Live::start(&context.client, targets, StatusOf::All);
+    let mut seen = ClusterStatus::default();
+    let mut abandoned = std::pin::pin!(screen.abandoned());
+    loop {
+        let stopped = tokio::select! {
+            () = live.changed() => false,
+            () = tokio::time::sleep(REDRAW), if forecast.is_some() => false,
+            pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+            error = &mut abandoned => return Err(error.into()),
+        };
+        if !stopped && !live.is_complete() {
+            continue;
+        }
+        let mut cluster = live.cluster();
+        view::narrow(&mut cluster, &args.only);
+        let verdict = view::answer(&cluster, &args.only, &Expected::default());
+        let mut more = Vec::new();
+        if let Some(forecast) = &mut forecast {
+            let line = forecast.go_on(context, screen, &live.aged()).await?;
+            more.extend(line.filter(|line| line.is_new).map(|line| line.text));
+        }
+        if !context.json {
+            changes(&seen, &cluster).iter().chain(&more).try_for_each(|line| screen.line(line))?;
+        } else {
+            if !changes(&seen, &cluster).is_empty() {
+                screen.line(&compact(&cluster)?)?;
+            }
+            more.iter().try_for_each(|line| screen.line(line))?;
+        }
+        seen = cluster;
+        if stopped {
+            return Ok((seen, verdict));
+        }
+        if args.until_converged
+            && matches!(verdict, Verdict::Converged(_))
+            && live.is_complete()
+            && let Some(verdict) = confirmed(context, targets, &args.only).await
+        {
+            return Ok((seen, verdict));
+        }
     }
 }
 
-/// Switches to the terminal's alternate screen and hides the cursor.
-const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-/// Switches back.
-const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// The convergence, confirmed by fresh answers to a query.
+async fn confirmed(context: &Context, targets: &[Target], only: &[Which]) -> Option<Verdict> {
+    let mut fresh = gather::cluster(&context.client, targets).await;
+    view::narrow(&mut fresh, only);
+    let verdict = view::answer(&fresh, only, &Expected::default());
+    matches!(verdict, Verdict::Converged(_)).then_some(verdict)
+}
 
 /// A plan that is compared with the real progress.
 struct Forecast {
@@ -163,51 +160,6 @@ impl Forecast {
             if context.json { json!({"forecast": self.beside.json(now)}).to_string() } else { self.beside.line(now) };
         Ok(Some(Line { text, is_new }))
     }
-}
-
-fn draw(
-    screen: &mut Screen,
-    cluster: &ClusterStatus,
-    args: &WatchArgs,
-    verdict: &Verdict,
-    more: &[String],
-) -> std::io::Result<()> {
-    screen.measure();
-    let height = screen.height().saturating_sub(1).max(4);
-    let mut page = String::from("\u{1b}[H");
-    for line in fitting(screen, cluster, &args.only, verdict, more, height) {
-        page.push_str(&line);
-        page.push_str("\u{1b}[K\r\n");
-    }
-    page.push_str("\u{1b}[J");
-    screen.raw(&page)
-}
-
-/// The view in this many lines. Lines that do not fit are cut at the end; in that case the answer and the hosts with
-/// problems come first.
-fn fitting(
-    screen: &Screen,
-    cluster: &ClusterStatus,
-    only: &[Which],
-    verdict: &Verdict,
-    more: &[String],
-    height: usize,
-) -> Vec<String> {
-    let mut first = more.to_vec();
-    first.extend(more.first().map(|_| String::new()));
-    let all = view::lines(screen, cluster, only, Shown::Fitting, verdict);
-    if first.len() + all.len() <= height {
-        return [first, all].concat();
-    }
-    let mut cluster = cluster.clone();
-    cluster.hosts.sort_by_key(view::is_well);
-    first.extend(view::conclusion(screen, &cluster, verdict));
-    first.push(String::new());
-    first.extend(view::body(screen, &cluster, only, Shown::Fitting));
-    let cut = first.len().saturating_sub(height - 1);
-    first.truncate(height - 1);
-    first.push(screen.paint(Paint::Dim, &format!("{}; name hosts to see less", count(cut, "more line"))));
-    first
 }
 
 fn compact(cluster: &ClusterStatus) -> Result<String, Failure> {
@@ -284,7 +236,7 @@ fn differs(a: &CobStatus, b: &CobStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cluster, failed, host, lock, moving, settled, waiting};
+    use crate::testing::{cluster, host, lock, moving, settled, waiting};
 
     #[test]
     fn each_change_is_a_line() {
@@ -308,22 +260,5 @@ mod tests {
         let mut limited = busy.clone();
         limited.hosts[0].limit = Some(2);
         assert!(changes(&busy, &limited).concat().ends_with("n1: generation 7, converged, 2 at a time"));
-    }
-
-    #[test]
-    fn a_small_terminal_shows_the_verdict_and_the_failing_hosts() {
-        let mut hosts: Vec<_> = (10..40).map(|n| host(&format!("n{n}"), 7, Vec::new())).collect();
-        hosts[20].cobs = vec![failed("n30/db", "down", "up")];
-        let cluster = cluster(hosts);
-        let verdict = view::answer(&cluster, &[], &Expected::default());
-        let (screen, _) = Screen::memory();
-        let shown = |height| fitting(&screen, &cluster, &[], &verdict, &["the forecast".to_owned()], height);
-        let lines = shown(10);
-        assert_eq!((lines.len(), lines[0].as_str()), (10, "the forecast"));
-        assert!(lines[2].starts_with("not converged: n30: 1 change object"), "{lines:?}");
-        assert!(lines[5].starts_with("✗ n30") && lines[6].starts_with("✓ n10"), "{lines:?}");
-        assert!(lines[9].ends_with("more lines; name hosts to see less"), "{lines:?}");
-        let whole = shown(100);
-        assert!(whole.len() > 30 && whole[2] == lines[2], "{whole:?}");
     }
 }

@@ -160,6 +160,18 @@ pub(crate) enum Class {
 impl Class {
     /// How many there are.
     pub(crate) const ALL: usize = 6;
+
+    /// The class with a number of the wire; another number is unknown.
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Settled,
+            1 => Self::Moving,
+            2 => Self::Waiting,
+            3 => Self::Failed,
+            4 => Self::Stopped,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// A flag of a change object: it has drift, or a conflict.

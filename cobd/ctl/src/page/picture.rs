@@ -58,6 +58,25 @@ struct Seen {
     row: Row,
 }
 
+/// A change object of the picture, with names instead of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Object<'a> {
+    /// Its id.
+    pub id: &'a CobId,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its state, if known.
+    pub state: Option<&'a str>,
+    /// Its desired state, if known.
+    pub target: Option<&'a str>,
+    /// Its activity.
+    pub class: Class,
+    /// Its flags.
+    pub flags: u8,
+    /// Since when it has this state and phase, in milliseconds since 1970 by the clock of this machine.
+    pub since_ms: u64,
+}
+
 /// The picture that all tabs have.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
@@ -89,6 +108,30 @@ impl Picture {
     /// The number of the last message.
     pub(crate) fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// The hosts, by name.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.values()
+    }
+
+    /// The cluster as a whole.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The change objects, by id.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Object<'_>> {
+        let state = |number: i64| self.states.all.get(usize::try_from(number).ok()?).map(String::as_str);
+        self.cobs.iter().map(move |(id, Seen { kind, row })| Object {
+            id,
+            kind: &self.kinds.all[*kind],
+            state: state(row.1),
+            target: state(row.2),
+            class: Class::of(row.3),
+            flags: row.4,
+            since_ms: row.5,
+        })
     }
 
     /// Takes the input of the graph; returns whether the input is new.
