@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::super::super::tests::{host, read, setting};
 use super::*;
 use crate::kinds::contract::Case;
@@ -109,6 +111,11 @@ impl Pebble {
             self.server,
             self.at("server.pem"),
         )
+    }
+
+    fn signal(&self, signal: Signal) {
+        let server = self.programs.last().expect("started");
+        kill_process(Pid::from_child(server), signal).expect("it lives");
     }
 
     fn by_port(&self) -> String {
@@ -339,14 +346,24 @@ async fn a_killed_client_leaves_no_proof_in_the_webroot() {
     let mut bench = Bench::new();
     let content = pebble.content(root, r#"{"webroot":"/srv/www"}"#, r#""names":["a.example"]"#);
     let context = bench.context(&setting("acme-certificate"), &content);
-    // No web server answers, and the server asks again after a while.
+    // The web server accepts the question and doesn't answer: the ACME server can't decide before the client is killed.
+    let listener = TcpListener::bind(("127.0.0.1", pebble.http)).expect("bound");
+    listener.set_nonblocking(true).expect("set");
     let (job, handle) = bench.begin(&context, "absent", "present");
-    until("the client has written a proof", || fs::read_dir(&proofs).is_ok_and(|all| all.count() > 0)).await;
+    let mut question = None;
+    until("the server asks for the proof", || {
+        question = listener.accept().ok();
+        question.is_some()
+    })
+    .await;
+    pebble.signal(Signal::STOP);
     handle.cancel();
     assert_eq!(bench.ended().await.job, job);
     bench.kinds.remove(job);
     let left: Vec<_> = fs::read_dir(&proofs).expect("listed").flatten().map(|entry| entry.path()).collect();
     assert_eq!(left.len(), 1, "the killed client has left its proof");
+    pebble.signal(Signal::CONT);
+    drop(question);
     // Proofs of others look alike.
     fs::write(proofs.join("other"), format!("other.{}", "x".repeat(43))).expect("written");
     made(&mut bench, &context, "outdated", "absent").await;
@@ -355,7 +372,7 @@ async fn a_killed_client_leaves_no_proof_in_the_webroot() {
     fs::remove_dir_all(www.join(".well-known")).expect("removed");
 
     // With a web server, the folders of the proof are gone as well.
-    let listener = TcpListener::bind(("127.0.0.1", pebble.http)).expect("bound");
+    listener.set_nonblocking(false).expect("set");
     let shown = www.clone();
     std::thread::spawn(move || serve(&listener, &shown));
     made(&mut bench, &context, "absent", "present").await;
