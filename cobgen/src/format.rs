@@ -81,7 +81,7 @@ mod tests {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
         let mut count = 0;
         for folder in std::fs::read_dir(examples).expect("read").map(|entry| entry.expect("read").path()) {
-            let Ok(files) = crate::model::files_of(&folder) else { continue };
+            let Ok(files) = cob_depot::model_files::list(&folder) else { continue };
             for path in files.into_iter().filter(|path| path.extension().is_some_and(|e| e != "json")) {
                 let text = std::fs::read_to_string(&path).expect("read");
                 let once = formatted(&text);

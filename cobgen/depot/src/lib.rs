@@ -27,6 +27,7 @@ mod integrity;
 mod leftovers;
 mod lock;
 mod lost;
+pub mod model_files;
 mod named;
 mod objects;
 mod outcomes;

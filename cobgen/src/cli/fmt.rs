@@ -1,10 +1,9 @@
 //! `cobgen fmt`: the form of model files.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use cob_depot::input;
+use cob_depot::{input, model_files};
 
 use super::{Answer, CommandResult, Stop, Terminal};
 use crate::format::{Unformatted, format};
@@ -48,7 +47,7 @@ pub(super) fn run(args: &FmtArgs, terminal: &mut Terminal<'_>) -> CommandResult 
                 }
             }
             Ok(formatted) => {
-                replace(&path, &formatted).map_err(|e| lost("write", &path, &e))?;
+                model_files::replace(&path, &formatted).map_err(|e| lost("write", &path, &e))?;
                 writeln!(terminal.err, "formatted {}", path.display())?;
             }
             Err(Unformatted { diagnostics, sources }) => {
@@ -83,7 +82,7 @@ fn files(models: &[PathBuf]) -> Result<Vec<PathBuf>, Stop> {
     for path in models {
         let unreadable = |e| lost("read", path, &e);
         if fs::metadata(path).map_err(unreadable)?.is_dir() {
-            let found = model::files_of(path).map_err(unreadable)?;
+            let found = model_files::list(path).map_err(unreadable)?;
             all.extend(found.into_iter().filter(|file| file.extension().is_some_and(|end| end != "json")));
         } else {
             all.push(path.clone());
@@ -94,15 +93,4 @@ fn files(models: &[PathBuf]) -> Result<Vec<PathBuf>, Stop> {
 
 fn lost(what: &str, path: &Path, error: &std::io::Error) -> Stop {
     Stop::Plain(format!("can't {what} {}: {error}", path.display()), Answer::NotReached)
-}
-
-/// Replaces a file as a whole, with its mode.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let path = path.canonicalize()?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::Builder::new().prefix(".cobgen-fmt-").tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
-    file.as_file().sync_all()?;
-    file.persist(&path).map(drop).map_err(|error| error.error)
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use cob_depot::model_files;
 use lsp_types::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
@@ -48,14 +49,14 @@ impl Buffers {
             return model.clone();
         }
         let folder = file.parent().unwrap_or(Path::new("."));
-        let files = model::files_of(folder).unwrap_or_default();
+        let files = model_files::list(folder).unwrap_or_default();
         let is_part = |path: &PathBuf| self.text(path).is_some_and(|text| has_only_sections(&text));
         if files.len() > 1 && files.iter().all(is_part) { folder.to_owned() } else { file.to_owned() }
     }
 
     /// The files of a model, with their present texts.
     pub(super) fn files_of(&self, model: &Path) -> Vec<(PathBuf, String)> {
-        let files = model::files_of(model).unwrap_or_else(|_| vec![model.to_owned()]);
+        let files = model_files::list(model).unwrap_or_else(|_| vec![model.to_owned()]);
         files.into_iter().filter_map(|path| Some((path.clone(), self.text(&path)?))).collect()
     }
 }

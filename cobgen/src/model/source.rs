@@ -9,6 +9,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cob_depot::model_files;
+
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::draft::Place;
 use crate::model::node::Mark;
@@ -19,8 +21,6 @@ pub(crate) const MAX_FILE: u64 = 32 << 20;
 const MAX_MODEL: u64 = 64 << 20;
 /// The most files of a model.
 const MAX_FILES: usize = 4096;
-/// The endings of a model's files.
-const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Texts that count in place of files.
 pub(crate) type Texts = BTreeMap<PathBuf, String>;
@@ -112,7 +112,7 @@ fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
     };
     match std::fs::metadata(path) {
         Err(e) => diagnostics.push(unreadable(&e)),
-        Ok(meta) if meta.is_dir() => match list(path) {
+        Ok(meta) if meta.is_dir() => match model_files::list(path) {
             Err(e) => diagnostics.push(unreadable(&e)),
             Ok(files) if files.is_empty() => diagnostics.push(
                 Diagnostic::error("no-files", format!("the folder {} holds no model files", path.display()))
@@ -131,21 +131,6 @@ fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
         Ok(_) => return vec![path.to_path_buf()],
     }
     Vec::new()
-}
-
-/// A folder's model files in the order of their names, without hidden files.
-pub(crate) fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let hidden = path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
-        let ending = path.extension().and_then(|e| e.to_str()).is_some_and(|e| ENDINGS.contains(&e));
-        if ending && !hidden && !path.is_dir() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn read_file(path: &Path, left: u64) -> Result<String, Box<Diagnostic>> {

@@ -4,11 +4,12 @@
 //! editor speaks to a `cobgen lsp` of its own, which ends with the editor's stream.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cob_depot::model_files;
 use cob_types::canonical;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::{Deserialize, Serialize};
@@ -22,9 +23,7 @@ pub(crate) const LARGEST: usize = 4 << 20;
 const EDITORS: usize = 8;
 /// The longest header of a message of the Language Server Protocol, in bytes.
 const HEADER: u64 = 1024;
-/// The endings of a model's files.
-const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// What a path keeps in an address (RFC 3986, section 3.3).
+/// The characters of a path that stay in an address (RFC 3986, section 3.3).
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The program itself, also while a new version replaces its file.
 const THIS: &str = "/proc/self/exe";
@@ -37,7 +36,7 @@ pub(crate) struct Model {
     /// The depot that gets its generations.
     depot: Option<PathBuf>,
     editors: Arc<Mutex<Editors>>,
-    /// A file is written by one request at a time.
+    /// Requests write files one after the other.
     writing: Arc<Mutex<()>>,
 }
 
@@ -147,7 +146,7 @@ impl Model {
         if self.text_of(&path, name)?.hash != change.base {
             return Err(Fault::Changed(name.clone()));
         }
-        replace(&path, change.text.as_bytes()).map_err(|error| Fault::Disk(name.clone(), error))?;
+        model_files::replace(&path, &change.text).map_err(|error| Fault::Disk(name.clone(), error))?;
         Ok(hash(change.text.as_bytes()))
     }
 
@@ -175,14 +174,7 @@ impl Model {
         if !self.path.is_dir() {
             return Ok(vec![self.path.clone()]);
         }
-        let is_of_model = |path: &PathBuf| {
-            let ending = path.extension().and_then(|ending| ending.to_str());
-            ending.is_some_and(|ending| ENDINGS.contains(&ending)) && path.is_file()
-        };
-        let entries = std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-        let mut paths: Vec<PathBuf> = entries.into_iter().filter(is_of_model).collect();
-        paths.sort();
-        Ok(paths)
+        model_files::list(&self.path)
     }
 
     /// The words of a command of the generator about this model. Absent: there is no depot.
@@ -303,18 +295,6 @@ fn hash(bytes: &[u8]) -> String {
     canonical::blob_hash(bytes).to_string()
 }
 
-/// Writes a file beside the file and puts it in its place, with the same mode; a link stays a link.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let path = path.canonicalize()?;
-    let folder = path.parent().ok_or_else(|| io::Error::other("the file has no folder"))?;
-    let mut file = tempfile::Builder::new().prefix(".cob-page-").tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().set_permissions(std::fs::metadata(&path)?.permissions())?;
-    file.as_file().sync_all()?;
-    file.persist(&path)?;
-    std::fs::File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -325,7 +305,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("b.yaml"), "b: 1\n").expect("a file");
         std::fs::write(folder.path().join("a b.yml"), "a: 1\n").expect("a file");
-        std::fs::write(folder.path().join("notes.txt"), "no model").expect("a file");
+        for other in ["notes.txt", ".hidden.yaml"] {
+            std::fs::write(folder.path().join(other), "no model").expect("a file");
+        }
         let model = Model::open(folder.path(), None).expect("a model");
         (folder, model)
     }
@@ -367,7 +349,7 @@ mod tests {
         std::fs::write(&path, "b: 4\n").expect("a file");
         assert!(matches!(model.write(&change(&next, "b: 3\n")), Err(Fault::Changed(_))));
         assert_eq!(std::fs::read_to_string(&path).expect("a file"), "b: 4\n");
-        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 3, "no other file is left");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 4, "no other file is left");
     }
 
     #[test]
