@@ -16,7 +16,6 @@ use cob_kinds::Package;
 use super::own::Own;
 use super::plan::Plan;
 use super::rpm::{self, Rpm};
-use super::version::by_rpm;
 use super::{Installed, Manager, not_fetched};
 use crate::kinds::native::{Host, Ran, run_bounded};
 
@@ -60,11 +59,6 @@ impl<'a> Dnf<'a> {
         run_bounded(command.args(arguments), b"")
     }
 
-    /// The installed companions.
-    fn companions(&self) -> Result<BTreeSet<String>, String> {
-        Ok(self.own.came_along().intersection(&self.rpm.all()?).cloned().collect())
-    }
-
     /// The name that dnf uses for a version of the package.
     fn exactly(&self, version: &str) -> String {
         format!("{}-{version}", self.content.name)
@@ -79,13 +73,6 @@ impl<'a> Dnf<'a> {
         }
         Ok(Plan::of_dnf(&ran.out, &self.snapshot()?))
     }
-
-    /// Notes the coming companions.
-    fn note_coming(&self, plan: &Plan) -> Result<(), String> {
-        let mut coming = plan.coming();
-        coming.remove(&self.content.name);
-        self.own.note_coming(coming, &self.rpm.all()?)
-    }
 }
 
 /// Success, or an error with the lines about missing dependencies.
@@ -94,8 +81,7 @@ fn done(ran: Ran) -> Result<(), String> {
     let telling = |line: &&str| {
         line.contains("nothing provides") || line.contains("conflicting requests") || line.starts_with("Error:")
     };
-    let why: Vec<&str> = said.lines().map(str::trim).filter(telling).take(3).collect();
-    let why = if why.is_empty() { String::new() } else { format!("; {}", why.join("; ")) };
+    let why = rpm::causes(said.lines().map(str::trim).filter(telling));
     ran.ok().map(|_| ()).map_err(|error| error + &why)
 }
 
@@ -111,11 +97,8 @@ impl Manager for Dnf<'_> {
         // From the cache only: a check fetches no data.
         let arguments = ["-q", "-C", "repoquery", "--available", "--showduplicates", "--qf", "%{evr}\n"];
         let told = self.dnf(&[&arguments[..], &[&self.content.name]].concat())?.ok()?;
-        let mut versions: Vec<String> =
-            told.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
-        versions.sort_by(|a, b| by_rpm(b, a));
-        versions.dedup();
-        Ok(versions)
+        let versions = told.lines().map(str::trim).filter(|line| !line.is_empty());
+        Ok(rpm::newest_first(versions.map(str::to_owned)))
     }
 
     fn broken(&self) -> Result<Option<String>, String> {
@@ -135,11 +118,15 @@ impl Manager for Dnf<'_> {
             Installed::Half(_) => self.dnf(&["remove", "--duplicates"])?,
             Installed::Yes { version, .. } => self.dnf(&["reinstall", &self.exactly(&version)])?,
             Installed::No | Installed::Configuration => {
-                self.note_coming(&self.simulated(&["install", &self.content.name])?)?;
+                self.rpm.note_coming(
+                    &self.own,
+                    &self.content.name,
+                    &self.simulated(&["install", &self.content.name])?,
+                )?;
                 self.dnf(&["install", &self.content.name])?
             }
         };
-        let came_along = self.companions()?;
+        let came_along = self.rpm.companions(&self.own)?;
         if !came_along.is_empty() {
             let names = came_along.iter().map(String::as_str);
             self.dnf(&["mark", "remove"].into_iter().chain(names).collect::<Vec<_>>())?;
@@ -178,7 +165,7 @@ impl Manager for Dnf<'_> {
     }
 
     fn install(&self, version: &str, plan: &Plan, _over_hold: bool) -> Result<(), String> {
-        self.note_coming(plan)?;
+        self.rpm.note_coming(&self.own, &self.content.name, plan)?;
         done(self.dnf(&["install", &self.exactly(version)])?)
     }
 

@@ -1,9 +1,9 @@
 //! The kind back end `package`: a package of the host's package manager, in a desired version.
 //!
-//! The trait [`Manager`] describes a package manager; [`apt`], [`dnf`] and [`zypper`] implement it. A transition first checks and
-//! then does only the missing steps, so it is idempotent. Packages that it installs as dependencies are companions. A
-//! mark in the change object's own folder shows a transition that was killed or failed half-way; then the manager's
-//! database is repaired first.
+//! The trait [`Manager`] describes a package manager; [`apt`], [`dnf`] and [`zypper`] implement it. A transition first
+//! checks and then does only the missing steps, so it is idempotent. Packages that it installs as dependencies are
+//! companions. A mark in the change object's own folder shows a transition that was killed or failed half-way; then the
+//! manager's database is repaired first.
 
 mod apt;
 mod dnf;

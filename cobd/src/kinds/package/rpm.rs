@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use super::Installed;
+use super::own::Own;
+use super::plan::Plan;
 use super::version::by_rpm;
 use crate::kinds::native::{Host, Ran, run_bounded};
 
@@ -23,6 +25,20 @@ pub(super) struct Rpm {
 /// The folder of the database, if the host has a database.
 pub(super) fn folder(host: &Host) -> Option<&'static str> {
     DATABASES.into_iter().find(|folder| host.path(folder).is_dir())
+}
+
+/// Different versions, the newest first.
+pub(super) fn newest_first(versions: impl Iterator<Item = String>) -> Vec<String> {
+    let mut versions: Vec<String> = versions.collect();
+    versions.sort_by(|a, b| by_rpm(b, a));
+    versions.dedup();
+    versions
+}
+
+/// The end of an error: the first lines about its cause.
+pub(super) fn causes<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let lines: Vec<&str> = lines.take(3).collect();
+    if lines.is_empty() { String::new() } else { format!("; {}", lines.join("; ")) }
 }
 
 impl Rpm {
@@ -97,6 +113,18 @@ impl Rpm {
                 Installed::Yes { version: newest.to_owned(), held: false }
             }
         })
+    }
+
+    /// Notes the companions that come with a package.
+    pub(super) fn note_coming(&self, own: &Own, name: &str, plan: &Plan) -> Result<(), String> {
+        let mut coming = plan.coming();
+        coming.remove(name);
+        own.note_coming(coming, &self.all()?)
+    }
+
+    /// The installed companions.
+    pub(super) fn companions(&self, own: &Own) -> Result<BTreeSet<String>, String> {
+        Ok(own.came_along().intersection(&self.all()?).cloned().collect())
     }
 
     /// The fault of the database, or of a package in it.

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::tests::{found, moved, package};
+use crate::kinds::testing::{Bench, reason};
+
 /// A package that is always installed.
 const BASE: &str = "cobbase";
 
@@ -106,5 +109,54 @@ impl World {
         all.retain(|package| !package.starts_with(BASE));
         all.sort();
         all
+    }
+
+    /// A package is installed, upgraded, downgraded and removed.
+    pub(super) async fn changes_versions(&self, bench: &mut Bench) {
+        let old = bench.context(&package(), &self.content(r#","version":"1.0-1""#));
+        assert_eq!(found(bench, &old).await, ("absent".to_owned(), String::new()));
+        moved(bench, &old, "absent", "present").await;
+        assert_eq!(self.installed(), ["cobdep 1.0", "cobtest 1.0"]);
+        let new = bench.context(&package(), &self.content(r#","version":"2*""#));
+        let (state, difference) = found(bench, &new).await;
+        assert_eq!(
+            (state.as_str(), difference.as_str()),
+            ("outdated", "wanted 2*, found 1.0-1, available 2.0-1 1.0-1")
+        );
+        // A configuration file changed by a user stays, without a question.
+        fs::write(self.root().join("etc/cobtest/conf"), "mine\n").expect("written");
+        moved(bench, &new, "outdated", "present").await;
+        assert_eq!(fs::read_to_string(self.root().join("etc/cobtest/conf")).expect("read"), "mine\n");
+        let latest = bench.context(&package(), &self.content(r#","version":"latest""#));
+        assert_eq!(found(bench, &latest).await.0, "present");
+        // And a downgrade.
+        moved(bench, &old, "outdated", "present").await;
+        assert_eq!(self.installed(), ["cobdep 1.0", "cobtest 1.0"]);
+        assert_eq!(found(bench, &latest).await.0, "outdated");
+        moved(bench, &old, "present", "absent").await;
+        assert_eq!(self.installed(), [""; 0]);
+    }
+
+    /// An installation that can't succeed tells its reason; `more`: further keys, each with a word of its reason.
+    pub(super) async fn gives_reasons(&self, bench: &mut Bench, more: &[(&str, &str)]) {
+        let needy = self.content("").replace("\"cobtest\"", "\"needy\"");
+        let unknown = self.content("").replace("\"cobtest\"", "\"unknown-package\"");
+        let nowhere = self.content("").replace("/repository\"", "/nowhere\"");
+        let suite = self.content("").replace("/repository\"", "/repository bookworm main\"");
+        let faults = [
+            (self.content(r#","version":"3.0-1""#), "has no version that fits 3.0-1; it has 2.0-1 1.0-1"),
+            (unknown, "it has no version at all"),
+            (needy, "nothing provides nobody-has-this"),
+            (nowhere, "is it there, with a folder repodata"),
+            (suite, "no suite and no components"),
+            (self.content(r#","hold":true"#), "`hold` is known for apt alone"),
+        ];
+        let more = more.iter().map(|(keys, word)| (self.content(keys), *word));
+        for (content, word) in faults.into_iter().chain(more) {
+            let context = bench.context(&package(), &content);
+            let (outcome, lines) = bench.transition_with_lines(&context, "absent", "present").await;
+            let why = reason(outcome);
+            assert!(why.contains(word) || lines.contains(word), "{content}: {why}\n{lines}");
+        }
     }
 }

@@ -18,7 +18,6 @@ use cob_kinds::Package;
 use super::own::Own;
 use super::plan::{Plan, attribute};
 use super::rpm::{self, Rpm};
-use super::version::by_rpm;
 use super::{Installed, Manager, not_fetched};
 use crate::durable::{self, Sync};
 use crate::kinds::native::{Host, Ran, run_bounded};
@@ -143,13 +142,6 @@ impl<'a> Zypper<'a> {
         Ok(Plan::of_zypper(&told))
     }
 
-    /// Notes the coming companions.
-    fn note_coming(&self, plan: &Plan) -> Result<(), String> {
-        let mut coming = plan.coming();
-        coming.remove(&self.content.name);
-        self.own.note_coming(coming, &self.rpm.all()?)
-    }
-
     fn automatic(&self) -> Result<BTreeSet<String>, String> {
         let list = self.host.read(AUTOMATIC)?;
         Ok(list
@@ -200,10 +192,8 @@ fn done(ran: Ran) -> Result<String, String> {
     let said = format!("{}\n{}", ran.out, ran.err);
     let telling =
         |line: &&str| line.starts_with("Problem:") || line.contains("is locked by") || line.contains("not found");
-    let why: Vec<&str> =
-        said.lines().map(|line| line.trim().trim_start_matches("<description>")).filter(telling).take(3).collect();
-    let why = if why.is_empty() { String::new() } else { format!("; {}", why.join("; ")) };
-    Err(ran.complaint() + &why)
+    let lines = said.lines().map(|line| line.trim().trim_start_matches("<description>"));
+    Err(ran.complaint() + &rpm::causes(lines.filter(telling)))
 }
 
 impl Manager for Zypper<'_> {
@@ -229,10 +219,7 @@ impl Manager for Zypper<'_> {
                 && attribute(line, "repository")? != "(System Packages)";
             attribute(line, "edition").filter(|_| is_offered)
         };
-        let mut versions: Vec<String> = told.lines().filter_map(version).collect();
-        versions.sort_by(|a, b| by_rpm(b, a));
-        versions.dedup();
-        Ok(versions)
+        Ok(rpm::newest_first(told.lines().filter_map(version)))
     }
 
     fn broken(&self) -> Result<Option<String>, String> {
@@ -257,14 +244,14 @@ impl Manager for Zypper<'_> {
             Some(version) => {
                 let arguments = self.exactly(&version);
                 let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-                self.note_coming(&self.simulated(&arguments)?)?;
+                self.rpm.note_coming(&self.own, &self.content.name, &self.simulated(&arguments)?)?;
                 arguments.insert(1, "--force");
                 self.act(&arguments)
             }
             None => Ok(()),
         };
-        for name in self.own.came_along().intersection(&self.rpm.all()?) {
-            self.mark(name, true)?;
+        for name in self.rpm.companions(&self.own)? {
+            self.mark(&name, true)?;
         }
         self.repaired(done_again)
     }
@@ -322,7 +309,7 @@ impl Manager for Zypper<'_> {
     }
 
     fn install(&self, version: &str, plan: &Plan, _over_hold: bool) -> Result<(), String> {
-        self.note_coming(plan)?;
+        self.rpm.note_coming(&self.own, &self.content.name, plan)?;
         let arguments = self.exactly(version);
         self.act(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }

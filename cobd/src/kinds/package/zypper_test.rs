@@ -22,25 +22,7 @@ fn lock(world: &World, text: &str) {
 async fn a_package_is_installed_changed_and_removed_with_its_dependencies() {
     let Some(world) = World::filled("zypper") else { return };
     let mut bench = Bench::new();
-    let old = bench.context(&package(), &world.content(r#","version":"1.0-1""#));
-    assert_eq!(found(&mut bench, &old).await, ("absent".to_owned(), String::new()));
-    moved(&mut bench, &old, "absent", "present").await;
-    assert_eq!(world.installed(), ["cobdep 1.0", "cobtest 1.0"]);
-    let new = bench.context(&package(), &world.content(r#","version":"2*""#));
-    let (state, difference) = found(&mut bench, &new).await;
-    assert_eq!((state.as_str(), difference.as_str()), ("outdated", "wanted 2*, found 1.0-1, available 2.0-1 1.0-1"));
-    // A configuration file changed by a user stays, without a question.
-    fs::write(world.root().join("etc/cobtest/conf"), "mine\n").expect("written");
-    moved(&mut bench, &new, "outdated", "present").await;
-    assert_eq!(fs::read_to_string(world.root().join("etc/cobtest/conf")).expect("read"), "mine\n");
-    let latest = bench.context(&package(), &world.content(r#","version":"latest""#));
-    assert_eq!(found(&mut bench, &latest).await.0, "present");
-    // And a downgrade.
-    moved(&mut bench, &old, "outdated", "present").await;
-    assert_eq!(world.installed(), ["cobdep 1.0", "cobtest 1.0"]);
-    assert_eq!(found(&mut bench, &latest).await.0, "outdated");
-    moved(&mut bench, &old, "present", "absent").await;
-    assert_eq!(world.installed(), [""; 0]);
+    world.changes_versions(&mut bench).await;
     assert_eq!(fs::read_dir(bench.path("cobs/n1+a+b")).expect("there").count(), 0, "the own folder is empty");
     let stray = world.root().join(bench.path("").strip_prefix("/").expect("absolute"));
     assert!(!stray.exists(), "{}: no cache below the root folder", stray.display());
@@ -50,24 +32,8 @@ async fn a_package_is_installed_changed_and_removed_with_its_dependencies() {
 async fn a_failed_installation_gives_its_reason() {
     let Some(world) = World::filled("zypper") else { return };
     let mut bench = Bench::new();
-    let needy = world.content("").replace("\"cobtest\"", "\"needy\"");
-    let unknown = world.content("").replace("\"cobtest\"", "\"unknown-package\"");
-    let nowhere = world.content("").replace("/repository\"", "/nowhere\"");
-    let suite = world.content("").replace("/repository\"", "/repository bookworm main\"");
-    for (content, word) in [
-        (world.content(r#","version":"3.0-1""#).as_str(), "has no version that fits 3.0-1; it has 2.0-1 1.0-1"),
-        (&unknown, "it has no version at all"),
-        (&needy, "nothing provides nobody-has-this"),
-        (&nowhere, "is it there, with a folder repodata"),
-        (&suite, "no suite and no components"),
-        (&world.content(r#","hold":true"#), "`hold` is known for apt alone"),
-        (&world.content(r#","override_hold":true"#), "`zypper removelock cobtest`"),
-    ] {
-        let context = bench.context(&package(), content);
-        let (outcome, lines) = bench.transition_with_lines(&context, "absent", "present").await;
-        let why = reason(outcome);
-        assert!(why.contains(word) || lines.contains(word), "{content}: {why}\n{lines}");
-    }
+    let override_hold = (r#","override_hold":true"#, "`zypper removelock cobtest`");
+    world.gives_reasons(&mut bench, &[override_hold]).await;
 }
 
 #[tokio::test]
