@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use git2::{DiffOptions, Patch};
+
 /// The most lines in which two texts may differ.
 const MAX_DIFFERENCES: usize = 1000;
 
@@ -58,66 +60,34 @@ fn gaps(common: &[(usize, usize)], one_end: usize, other_end: usize) -> Vec<(Ran
     gaps
 }
 
-/// The longest common sequence of lines, by Myers' algorithm. `None`: the texts differ too much.
+/// The common lines of two texts, as git finds them. `None`: the texts differ too much.
 fn common(one: &[&str], other: &[&str]) -> Option<Vec<(usize, usize)>> {
-    // Of each number of differences: the farthest line of `one` on each diagonal.
-    let mut rounds: Vec<Vec<usize>> = Vec::new();
-    for differences in 0..=MAX_DIFFERENCES.min(one.len() + other.len()) {
-        let mut farthest = vec![0; 2 * differences + 1];
-        let mut is_done = false;
-        for nth in (0..=2 * differences).step_by(2) {
-            let mut at = step(rounds.last(), nth).0;
-            // The diagonal is the line of `one` minus the line of `other`.
-            while let Some(beside) = (at + differences).checked_sub(nth)
-                && at < one.len()
-                && beside < other.len()
-                && one[at] == other[beside]
-            {
-                at += 1;
-            }
-            farthest[nth] = at;
-            is_done |= at == one.len() && at + differences == nth + other.len();
-        }
-        rounds.push(farthest);
-        if is_done {
-            return Some(walked(&rounds, one.len(), other.len()));
-        }
+    let [old, new] = [one, other].map(buffer);
+    let mut options = DiffOptions::new();
+    options.context_lines(0).force_text(true);
+    let patch = Patch::from_buffers(&old, None, &new, None, Some(&mut options)).ok()?;
+    let (mut pairs, mut from, mut differences) = (Vec::new(), (0, 0), 0);
+    for nth in 0..patch.num_hunks() {
+        let (hunk, _) = patch.hunk(nth).ok()?;
+        let (removed, added) = (hunk.old_lines() as usize, hunk.new_lines() as usize);
+        // Lines have numbers from 1; a hunk without lines has the number of the line above.
+        let begin = |start: u32, lines: usize| (start as usize + usize::from(lines == 0)).saturating_sub(1);
+        let (old, new) = (begin(hunk.old_start(), removed), begin(hunk.new_start(), added));
+        pairs.extend((from.0..old).zip(from.1..new));
+        from = (old + removed, new + added);
+        differences += removed + added;
     }
-    None
+    pairs.extend((from.0..one.len()).zip(from.1..other.len()));
+    (differences <= MAX_DIFFERENCES).then_some(pairs)
 }
 
-/// The line of `one` at which a diagonal begins, and the diagonal before. The diagonals of a round begin at minus the
-/// number of its differences.
-fn step(before: Option<&Vec<usize>>, nth: usize) -> (usize, usize) {
-    let Some(before) = before else { return (0, 0) };
-    // In the round before, the diagonal below has the number `nth - 2`, and the diagonal above `nth`.
-    let from_below = nth.checked_sub(2).and_then(|below| before.get(below)).map(|at| at + 1);
-    let from_above = before.get(nth).copied();
-    match (from_below, from_above) {
-        (Some(below), Some(above)) if above >= below => (above, nth),
-        (Some(below), _) => (below, nth - 2),
-        (None, above) => (above.unwrap_or_default(), nth),
-    }
-}
-
-/// The common lines on the way from the end to the beginning.
-fn walked(rounds: &[Vec<usize>], mut one: usize, mut other: usize) -> Vec<(usize, usize)> {
-    let mut pairs = Vec::new();
-    for differences in (0..rounds.len()).rev() {
-        let nth = one + differences - other;
-        let before = differences.checked_sub(1).map(|last| &rounds[last]);
-        let (begin, from) = step(before, nth);
-        while one > begin {
-            (one, other) = (one - 1, other - 1);
-            pairs.push((one, other));
-        }
-        if let Some(before) = before {
-            one = before[from];
-            other = one + differences - 1 - from;
-        }
-    }
-    pairs.reverse();
-    pairs
+/// The lines for git: each with an end, and a mark if it has none.
+fn buffer(lines: &[&str]) -> Vec<u8> {
+    let line = |line: &&str| match line.strip_suffix('\n') {
+        Some(line) => format!(" {line}\n"),
+        None => format!("-{line}\n"),
+    };
+    lines.iter().map(line).collect::<String>().into_bytes()
 }
 
 #[cfg(test)]
