@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use cob_types::pipe::WhileRead;
 use comfy_table::{ContentArrangement, Table};
+use serde::Serialize;
 
 use crate::args::ColorChoice;
 use crate::words::clean_to;
@@ -59,7 +60,8 @@ impl Paint {
 }
 
 /// A mark in front of a line of a table; it has the same meaning as its colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mark {
     /// As it should be.
     Good,
@@ -96,7 +98,9 @@ impl Mark {
         }
     }
 
-    fn paint(self) -> Paint {
+    /// Its colour.
+    #[must_use]
+    pub fn paint(self) -> Paint {
         match self {
             Mark::Good => Paint::Good,
             Mark::Busy => Paint::Busy,

@@ -163,7 +163,7 @@ pub(super) const PAGE: &str = "\
 Examples:
   cobctl page --open                          the page of the cluster, in the browser of this machine
   cobctl page --port 7080                     at a fixed port, for `ssh -L 7080:127.0.0.1:7080 HOST`
-  cobctl page --model models/ --open           the page, which also edits and publishes the model
+  cobctl page --model models/ --open          the page, which also edits and publishes the model
 
 Prints the address and serves the page until Ctrl-C. It asks the daemons as you, with your key and your rights, and listens on \
 127.0.0.1 only. The address contains a key that is new at each start. The page shows what `status`, `explain`, `history`, \

@@ -4,8 +4,8 @@ use ratatui::text::{Line, Span};
 
 use super::state::Board;
 use super::text::{Item, Opens, column, cut, style, width, wrap, wrapped};
-use crate::page::message::{Class, Host};
-use crate::screen::Paint;
+use crate::page::message::{Class, Host, Judged};
+use crate::screen::{Mark, Paint};
 use crate::words::count;
 
 /// The most reasons that are shown.
@@ -15,13 +15,12 @@ const REASONS: usize = 6;
 pub(crate) fn verdict(board: &Board) -> (&'static str, Paint, String) {
     let cluster = board.picture.cluster();
     let (mark, paint) = match cluster.verdict {
-        "converged" => ("✓", Paint::Good),
-        "unreached" => ("?", Paint::Bad),
-        "" => ("…", Paint::Dim),
-        _ => ("✗", Paint::Bad),
+        Judged::Converged => ("✓", Paint::Good),
+        Judged::Not => ("✗", Paint::Bad),
+        Judged::Unreached => ("?", Paint::Bad),
+        Judged::Open => return ("…", Paint::Dim, "No host has answered yet.".to_owned()),
     };
-    let sentence = if cluster.verdict.is_empty() { "No host has answered yet." } else { &cluster.sentence };
-    (mark, paint, sentence.to_owned())
+    (mark, paint, cluster.sentence.clone())
 }
 
 /// The lines of the view.
@@ -65,19 +64,16 @@ pub(crate) fn items(board: &Board, wide: usize) -> Vec<Item> {
 fn hosts(board: &Board, wide: usize) -> Vec<Item> {
     let mut all: Vec<&Host> = board.picture.hosts().collect();
     // Hosts with problems come first.
-    all.sort_by_key(|host| ["bad", "unknown", "busy", "good"].iter().position(|mark| *mark == host.mark));
+    all.sort_by_key(|host| {
+        [Mark::Bad, Mark::Unknown, Mark::Busy, Mark::Good].iter().position(|mark| *mark == host.mark)
+    });
     let name = all.iter().map(|host| width(&host.name)).max().unwrap_or(0).clamp(4, (wide / 3).max(8)) + 1;
     let generation = all.iter().map(|host| width(&generations(host))).max().unwrap_or(0).clamp(3, 12) + 1;
     let settled = if wide >= 50 { 14 } else { 0 };
     let heading = format!("  {}{}{}STATE", column("HOST", name), column("GEN", generation), column("SETTLED", settled));
     let mut items = vec![Item::painted(Paint::Strong, cut(&heading, wide))];
     for host in all {
-        let (sign, paint) = match host.mark {
-            "good" => ("✓ ", Paint::Good),
-            "busy" => ("◦ ", Paint::Busy),
-            "unknown" => ("? ", Paint::Bad),
-            _ => ("✗ ", Paint::Bad),
-        };
+        let sign = Span::styled(format!("{} ", host.mark.sign()), style(host.mark.paint()));
         let total: u64 = host.counts.iter().sum();
         let share = format!("{} of {total}", host.counts[Class::Settled as usize]);
         let first = format!(
@@ -87,7 +83,7 @@ fn hosts(board: &Board, wide: usize) -> Vec<Item> {
             column(&share, settled)
         );
         let room = wide.saturating_sub(2 + width(&first));
-        let line = Line::from(vec![Span::styled(sign, style(paint)), Span::raw(first + &cut(&host.words, room))]);
+        let line = Line::from(vec![sign, Span::raw(first + &cut(&host.words, room))]);
         items.push(Item::of(line).opening(Opens::Host(host.name.clone())));
     }
     items

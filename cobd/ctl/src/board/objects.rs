@@ -3,7 +3,7 @@
 use cob_types::CobId;
 use ratatui::text::{Line, Span};
 
-use super::text::{Item, MARK, Opens, column, marked, paint, style, width, word};
+use super::text::{Item, MARK, Opens, column, marked, paint, style, width};
 use crate::page::message::{Class, DEPARTS, DRIFT, OBSERVED, TROUBLE};
 use crate::page::picture::{Object, Picture};
 use crate::screen::Paint;
@@ -43,7 +43,7 @@ impl Listed {
 
     /// The activity in a word, with unusual properties.
     pub(crate) fn activity(&self) -> String {
-        let mut text = word(self.class).to_owned();
+        let mut text = self.class.word().to_owned();
         for (flag, more) in [(DRIFT, "drift"), (TROUBLE, "trouble"), (OBSERVED, "observed"), (DEPARTS, "departs")] {
             if self.flags & flag != 0 {
                 text.push_str(", ");

@@ -25,7 +25,7 @@ pub(crate) struct Goal {
     pub runs: bool,
 }
 
-/// The present or last switch; absent: there was none.
+/// The present or last switch. Absent: no host has a generation.
 pub(crate) fn goal(board: &Board) -> Option<Goal> {
     let reached = || board.status.hosts.iter().filter(|host| host.reachable);
     if let Some(to) = reached().filter_map(HostStatus::goal).max() {

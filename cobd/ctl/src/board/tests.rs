@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::draw::draw;
 use super::question::Question;
 use super::state::{Board, Effect, Event, News};
-use crate::page::message::Cluster;
+use crate::page::message::{Cluster, Judged};
 use crate::page::worker::Answer;
 use crate::testing::{NOW, cluster, failed, host, id, lock, moving, s, settled, waiting};
 
@@ -21,7 +21,7 @@ const NOW_MS: u64 = NOW / 1_000_000;
 fn news(hosts: Vec<HostStatus>) -> News {
     let status = cluster(hosts);
     let cluster = Cluster {
-        verdict: "not",
+        verdict: Judged::Not,
         sentence: "The cluster is not converged.".to_owned(),
         reasons: vec!["n1: 1 change object not in its desired state: n1/db".to_owned()],
         next: Some("cobctl explain n1/db".to_owned()),

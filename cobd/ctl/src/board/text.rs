@@ -76,18 +76,6 @@ pub(crate) fn mark(class: Class) -> &'static str {
     }
 }
 
-/// The word of a class.
-pub(crate) fn word(class: Class) -> &'static str {
-    match class {
-        Class::Settled => "settled",
-        Class::Moving => "moving",
-        Class::Waiting => "waiting",
-        Class::Failed => "failed",
-        Class::Stopped => "stopped",
-        Class::Unknown => "unknown",
-    }
-}
-
 /// The colour of a class.
 pub(crate) fn paint(class: Class) -> Paint {
     match class {

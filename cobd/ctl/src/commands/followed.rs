@@ -11,7 +11,7 @@ use super::{Context, context, leaving, view};
 use crate::args::{Global, Which};
 use crate::identity::{Contents, OfDepot};
 use crate::live::Live;
-use crate::page::message::Cluster;
+use crate::page::message::{Cluster, Judged};
 use crate::screen::Screen;
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict};
@@ -86,12 +86,12 @@ impl Followed {
         let verdict = view::answer(status, only, &Expected { contents: self.contents.clone(), ..Expected::default() });
         let (word, sentence, reasons) = match &verdict {
             Verdict::Converged(_) => {
-                ("converged", view::conclusion(&Screen::memory().0, status, &verdict).concat(), Vec::new())
+                (Judged::Converged, view::conclusion(&Screen::memory().0, status, &verdict).concat(), Vec::new())
             }
-            Verdict::Not(reasons) => ("not", "The cluster is not converged.".to_owned(), reasons.clone()),
+            Verdict::Not(reasons) => (Judged::Not, "The cluster is not converged.".to_owned(), reasons.clone()),
             Verdict::Unreached(hosts, reasons) => {
                 let hosts = crate::words::list(hosts, 4);
-                ("unreached", format!("{hosts} could not be reached."), reasons.clone())
+                (Judged::Unreached, format!("{hosts} could not be reached."), reasons.clone())
             }
         };
         let cluster = Cluster {

@@ -76,15 +76,15 @@ fn by_host<'a>(nodes: &'a [Node<'a>]) -> BTreeMap<&'a str, Vec<(usize, &'a Node<
     hosts
 }
 
-/// A class in a word, and the colours of its node: fill and line.
-fn look(class: Class) -> (&'static str, &'static str, &'static str) {
+/// The colours of a node: fill and line.
+fn colours(class: Class) -> (&'static str, &'static str) {
     match class {
-        Class::Settled => ("settled", "#e6f4ea", "#1a7f37"),
-        Class::Moving => ("moving", "#e1ecfb", "#1f5fd0"),
-        Class::Waiting => ("waiting", "#fdf3dc", "#8a5a00"),
-        Class::Failed => ("failed", "#fde8e8", "#b42318"),
-        Class::Stopped => ("stopped", "#ede7f6", "#5e35b1"),
-        Class::Unknown => ("unknown", "#eceff1", "#546e7a"),
+        Class::Settled => ("#e6f4ea", "#1a7f37"),
+        Class::Moving => ("#e1ecfb", "#1f5fd0"),
+        Class::Waiting => ("#fdf3dc", "#8a5a00"),
+        Class::Failed => ("#fde8e8", "#b42318"),
+        Class::Stopped => ("#ede7f6", "#5e35b1"),
+        Class::Unknown => ("#eceff1", "#546e7a"),
     }
 }
 
@@ -95,7 +95,7 @@ fn dot(nodes: &[Node<'_>], pairs: &[(usize, usize)]) -> String {
     for (at, (host, nodes)) in by_host(nodes).into_iter().enumerate() {
         let _ = writeln!(text, "  subgraph cluster_{at} {{\n    label=\"{host}\";");
         for (number, node) in nodes {
-            let (word, fill, line) = look(node.class);
+            let (word, (fill, line)) = (node.class.word(), colours(node.class));
             let (name, state) = (node.id.name(), &node.state);
             let _ = writeln!(
                 text,
@@ -117,7 +117,7 @@ fn mermaid(nodes: &[Node<'_>], pairs: &[(usize, usize)]) -> String {
     for (at, (host, nodes)) in by_host(nodes).into_iter().enumerate() {
         let _ = writeln!(text, "  subgraph h{at}[\"{host}\"]");
         for (number, node) in nodes {
-            let (word, ..) = look(node.class);
+            let word = node.class.word();
             let _ = writeln!(text, "    c{number}[\"{}<br>{}, {word}\"]:::{word}", node.id.name(), node.state);
         }
         text.push_str("  end\n");
@@ -126,7 +126,7 @@ fn mermaid(nodes: &[Node<'_>], pairs: &[(usize, usize)]) -> String {
         let _ = writeln!(text, "  c{a} --> c{b}");
     }
     for class in [Class::Settled, Class::Moving, Class::Waiting, Class::Failed, Class::Stopped, Class::Unknown] {
-        let (word, fill, line) = look(class);
+        let (word, (fill, line)) = (class.word(), colours(class));
         let _ = writeln!(text, "  classDef {word} fill:{fill},stroke:{line},color:#1f2328");
     }
     text
@@ -166,7 +166,7 @@ fn svg(nodes: &[Node<'_>], pairs: &[(usize, usize)]) -> String {
         );
     }
     for (number, node) in nodes.iter().enumerate() {
-        let ((x, y), (word, fill, line)) = (at(number), look(node.class));
+        let ((x, y), word, (fill, line)) = (at(number), node.class.word(), colours(node.class));
         let (width, height) = NODE;
         let _ = writeln!(
             text,

@@ -7,6 +7,8 @@ use cob_types::status::SwitchStage;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
+use crate::screen::Mark;
+
 /// A message: a line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -70,12 +72,27 @@ impl Delta {
     }
 }
 
+/// The answer of `cobctl status` in a word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Judged {
+    /// No host has answered yet.
+    #[default]
+    Open,
+    /// The cluster is converged.
+    Converged,
+    /// The cluster is not converged.
+    Not,
+    /// Hosts could not be reached.
+    Unreached,
+}
+
 /// The cluster as a whole.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Cluster {
-    /// `converged`, `not` or `unreached`.
-    pub verdict: &'static str,
+    /// The answer of `cobctl status`.
+    pub verdict: Judged,
     /// The answer of `cobctl status`, in a sentence.
     pub sentence: String,
     /// Why it is not converged, a reason each.
@@ -112,8 +129,8 @@ pub(crate) struct Host {
     pub held: Option<GenerationNumber>,
     /// Its state as `cobctl status` shows it.
     pub words: String,
-    /// `good`, `busy`, `bad` or `unknown`.
-    pub mark: &'static str,
+    /// Its mark.
+    pub mark: Mark,
     /// The hosts to which it has no link.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers_down: Vec<String>,
@@ -160,6 +177,18 @@ pub(crate) enum Class {
 impl Class {
     /// How many there are.
     pub(crate) const ALL: usize = 6;
+
+    /// Its word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Settled => "settled",
+            Self::Moving => "moving",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
+        }
+    }
 
     /// The class with a number of the wire; another number is unknown.
     pub(crate) fn of(number: u8) -> Self {

@@ -320,7 +320,7 @@ fn in_view(host: &HostStatus, counts: [u64; Class::ALL]) -> Host {
         paused: host.paused,
         held: host.held,
         words,
-        mark: mark.name(),
+        mark,
         peers_down: host.peers.iter().filter(|p| !p.up).map(|p| p.host.to_string()).collect(),
         counts,
         switch: host.switch.as_ref().map(|switch| Switch {

@@ -67,6 +67,11 @@ function placeOf(text: Text, at: number): Place {
   return { line: line.number - 1, character: at - line.from };
 }
 
+/** The name of a file with this address: the files of a model are in one folder. */
+function nameOf(uri: string): string {
+  return decodeURIComponent(uri.slice(uri.lastIndexOf("/") + 1));
+}
+
 /** A browser that replaces a selection itself gives the new text an inline style, which the page's policy forbids. */
 function replaceSelection(event: InputEvent, view: EditorView): boolean {
   const { data } = event;
@@ -103,10 +108,9 @@ export class Editor {
 
   /** Starts the language server. Without it the editor works, but has no findings. */
   async start(files: File[]): Promise<void> {
-    const name = (uri: string) => files.find((file) => file.uri === uri)?.name;
     const found = (uri: string, findings: Finding[]) => {
-      const file = name(uri);
-      if (file === undefined) return;
+      const file = nameOf(uri);
+      if (!files.some((one) => one.name === file)) return;
       this.findings.set(file, findings);
       if (file === this.current?.name) this.mark();
       this.options.found(file, findings);
@@ -249,7 +253,6 @@ export class Editor {
     const places = await this.language.definition(this.current.uri, placeOf(state.doc, state.selection.main.head)).catch(() => null);
     const place = places?.[0];
     if (!place) return;
-    const name = decodeURIComponent(place.uri.slice(place.uri.lastIndexOf("/") + 1));
-    this.options.show(name, place.range.start.line);
+    this.options.show(nameOf(place.uri), place.range.start.line);
   }
 }
