@@ -5,6 +5,7 @@
 //! client.
 
 pub mod described;
+pub mod page;
 mod socket;
 
 pub use socket::{OwnerSocket, SocketError};

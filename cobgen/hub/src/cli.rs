@@ -73,6 +73,9 @@ struct ServeArgs {
     /// Listen on this loopback address, too
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
+    /// The address of the page at a proxy before --listen, for instance https://hub.example.org
+    #[arg(long, value_name = "ADDRESS", requires = "listen")]
+    page: Option<String>,
     /// The folder with cobd, cobgen and cobctl [default: the folder of this program]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -120,7 +123,10 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Provider { action } => return provider::process::run(action).into(),
         Command::Job { folder } => return execute(&folder).into(),
         Command::VerifyAudit { file } => verify(&file),
-        Command::Serve(args) => config(*args).and_then(|(config, listen)| serve(config, listen)),
+        Command::Serve(args) => {
+            let (listen, page) = (args.listen, args.page.clone());
+            config(*args).and_then(|config| serve(config, listen, page.as_deref()))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,7 +144,7 @@ fn tell(line: &str) {
 }
 
 /// The settings of a hub, with absolute paths.
-fn config(args: ServeArgs) -> anyhow::Result<(Config, Option<SocketAddr>)> {
+fn config(args: ServeArgs) -> anyhow::Result<Config> {
     let folder = args.folder;
     durable::make_folder(&folder).with_context(|| format!("can't make the folder {}", folder.display()))?;
     let folder = folder.canonicalize().with_context(|| format!("can't find {}", folder.display()))?;
@@ -173,10 +179,10 @@ fn config(args: ServeArgs) -> anyhow::Result<(Config, Option<SocketAddr>)> {
         callback: args.callback.map(std::path::absolute).transpose()?,
         keys: Some(keys).filter(|keys| !keys.publishers.is_empty()),
     };
-    Ok((config, args.listen))
+    Ok(config)
 }
 
-fn serve(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<()> {
+fn serve(config: Config, listen: Option<SocketAddr>, page: Option<&str>) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let socket = config.folder.join("hub.sock");
@@ -190,7 +196,7 @@ fn serve(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
         };
-        server::serve(hub, &socket, listen, stop).await
+        server::serve(hub, &socket, listen, page, stop).await
     })
 }
 

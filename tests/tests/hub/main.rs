@@ -3,5 +3,6 @@
 mod attacks;
 mod faults;
 mod kills;
+mod log_in;
 mod story;
 mod yard;

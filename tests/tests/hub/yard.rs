@@ -27,7 +27,7 @@ pub(crate) struct Yard {
     child: Option<Child>,
     /// Further arguments of `cobhub serve`.
     pub(crate) more: Vec<String>,
-    listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Tokens of users, as `TENANT/USER`.
     tokens: BTreeMap<String, String>,
     _one: MutexGuard<'static, ()>,
@@ -298,16 +298,28 @@ impl Drop for Yard {
 
 /// Sends a request on a connection, and reads the answer to its end.
 pub(crate) fn exchange(
-    mut stream: impl Read + Write,
+    stream: impl Read + Write,
     method: &str,
     path: &str,
     token: Option<&str>,
     body: Option<&Value>,
 ) -> io::Result<Answer> {
+    let token = token.map(|token| ("Authorization", format!("Bearer {token}")));
+    exchange_with(stream, method, path, &[Some(("Host", "hub".to_owned())), token], body)
+}
+
+/// The same, with these headers.
+pub(crate) fn exchange_with(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    headers: &[Option<(&str, String)>],
+    body: Option<&Value>,
+) -> io::Result<Answer> {
     let body = body.map(Value::to_string).unwrap_or_default();
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n");
-    if let Some(token) = token {
-        head += &format!("Authorization: Bearer {token}\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    for (name, value) in headers.iter().flatten() {
+        head += &format!("{name}: {value}\r\n");
     }
     head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
     // A server may answer and close before it has read the body.

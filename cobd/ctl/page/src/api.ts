@@ -1,4 +1,5 @@
 // Requests to the server: the secret, questions, orders.
+import { Refusal } from "./refusal";
 import { link } from "./store";
 import type { Answer } from "./wire";
 
@@ -17,17 +18,6 @@ export function takeKey(): void {
 
 export function hasKey(): boolean {
   return key !== "";
-}
-
-/** The server's refusal of a request, with a hint. */
-export class Refusal extends Error {
-  constructor(
-    readonly status: number,
-    message: string,
-    readonly hint: string,
-  ) {
-    super(message);
-  }
 }
 
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {

@@ -1,6 +1,7 @@
 // Orders before they are given: the dialog shows the effect and asks.
 import { signal } from "@preact/signals";
-import { give, Refusal, type Order } from "./api";
+import { give, type Order } from "./api";
+import { Refusal } from "./refusal";
 
 /** The orders that wait for an answer: usually one; several of the same sort are given one after the other. */
 export const proposal = signal<Order[] | null>(null);

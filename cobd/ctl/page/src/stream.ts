@@ -1,5 +1,6 @@
 // The stream of the server: snapshot, deltas, and a new try after a loss.
-import { hasKey, Refusal, request } from "./api";
+import { hasKey, request } from "./api";
+import { Refusal } from "./refusal";
 import { isSilent, link, now, receive, SILENCE_MS } from "./store";
 import type { Message } from "./wire";
 

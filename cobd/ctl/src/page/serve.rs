@@ -3,11 +3,12 @@
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use cob_api_server::page::{PageFile, files as files_of, protect};
 use cob_types::CobId;
 use cob_types::status::CobStatus;
 use serde::{Deserialize, Serialize};
@@ -23,17 +24,29 @@ use super::worker::{Answer, Worker};
 /// The longest body of an order.
 const MAX_BODY: usize = 64 << 10;
 
-/// Nothing but our own files may run, be shown or be reached; no page may frame this one.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
-
-/// The page's files: path, type, content. Built by `cobd/ctl/page/build.mjs`.
-const FILES: [(&str, &str, &[u8]); 5] = [
-    ("/", "text/html; charset=utf-8", include_bytes!("../../page/bundle/index.html")),
-    ("/page.js", "text/javascript; charset=utf-8", include_bytes!("../../page/bundle/page.js")),
-    ("/editor.js", "text/javascript; charset=utf-8", include_bytes!("../../page/bundle/editor.js")),
-    ("/page.css", "text/css; charset=utf-8", include_bytes!("../../page/bundle/page.css")),
-    ("/icon.svg", "image/svg+xml", include_bytes!("../../page/bundle/icon.svg")),
+/// The page's files. Built by `cobd/ctl/page/build.mjs`.
+const FILES: [PageFile; 5] = [
+    PageFile {
+        path: "/",
+        media_type: "text/html; charset=utf-8",
+        content: include_bytes!("../../page/bundle/index.html"),
+    },
+    PageFile {
+        path: "/page.js",
+        media_type: "text/javascript; charset=utf-8",
+        content: include_bytes!("../../page/bundle/page.js"),
+    },
+    PageFile {
+        path: "/editor.js",
+        media_type: "text/javascript; charset=utf-8",
+        content: include_bytes!("../../page/bundle/editor.js"),
+    },
+    PageFile {
+        path: "/page.css",
+        media_type: "text/css; charset=utf-8",
+        content: include_bytes!("../../page/bundle/page.css"),
+    },
+    PageFile { path: "/icon.svg", media_type: "image/svg+xml", content: include_bytes!("../../page/bundle/icon.svg") },
 ];
 
 /// The parts of the page that requests use.
@@ -84,12 +97,7 @@ pub(crate) fn router(desk: Desk) -> Router {
         .route("/api/model/file", get(read).post(write).layer(DefaultBodyLimit::max(2 * LARGEST + MAX_BODY)))
         .route("/api/model/editor/{editor}", post(tell).layer(DefaultBodyLimit::max(2 * LARGEST + MAX_BODY)))
         .layer(from_fn_with_state(desk.door.clone(), operator));
-    let mut pages = Router::new();
-    for (path, kind, content) in FILES {
-        pages = pages
-            .route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], Bytes::from_static(content)) }));
-    }
-    pages.merge(api).fallback(unknown).layer(from_fn_with_state(desk.door.clone(), visitor)).with_state(desk)
+    files_of(&FILES).merge(api).fallback(unknown).layer(from_fn_with_state(desk.door.clone(), visitor)).with_state(desk)
 }
 
 /// Refuses requests for another address, and sets the headers of every answer.
@@ -98,17 +106,7 @@ async fn visitor(State(door): State<Door>, request: Request, next: Next) -> Resp
         Ok(()) => next.run(request).await,
         Err(denied) => refused(denied),
     };
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+    protect(response.headers_mut());
     response
 }
 

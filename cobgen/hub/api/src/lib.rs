@@ -4,7 +4,7 @@
 //! answers may have fields that a client does not know.
 //!
 //! ```text
-//! lib ── cluster (clusters, operations) ── job ── machine ── entity (catalogue) ── audit ── token ── name
+//! lib ── cluster (clusters, operations) ── job ── machine ── entity (catalogue) ── audit ── token ── session ── usage ── name
 //! ```
 
 mod audit;
@@ -13,7 +13,9 @@ mod entity;
 mod job;
 mod machine;
 mod name;
+mod session;
 mod token;
+mod usage;
 
 pub use audit::{AuditLine, AuditNote};
 pub use cluster::{
@@ -24,7 +26,9 @@ pub use entity::{Entity, EntityKind, EntityWritten, Fault};
 pub use job::{Job, JobId, JobState, LogPart, Started};
 pub use machine::{Machine, MachineState};
 pub use name::{BadName, Name};
+pub use session::{PasswordRequest, Session, SessionRequest};
 pub use token::{Token, TokenInfo, TokenRequest};
+pub use usage::{UsageOf, Usages};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

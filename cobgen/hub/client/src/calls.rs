@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cob_hub_api::{
     AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease, LogPart,
-    Machine, Name, Operation, Preview, Started, Token, TokenInfo, TokenRequest, Whoami,
+    Machine, Name, Operation, PasswordRequest, Preview, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -179,6 +179,16 @@ impl Client {
     /// Changes the directory.
     pub async fn change_directory(&self, change: &Change) -> Answer<()> {
         self.order(Method::POST, &Target::of(&["directory"]), Some(change)).await
+    }
+
+    /// Sets or removes a password.
+    pub async fn set_password(&self, request: &PasswordRequest) -> Answer<()> {
+        self.order(Method::PUT, &Target::of(&["password"]), Some(request)).await
+    }
+
+    /// The use of quotas.
+    pub async fn usage(&self) -> Answer<Usages> {
+        self.get(&Target::of(&["usage"])).await
     }
 
     /// Makes a token.

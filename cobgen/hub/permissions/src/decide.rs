@@ -141,6 +141,15 @@ pub enum Answer {
     Forbidden(Why),
 }
 
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allowed(_) => f.write_str("allowed"),
+            Self::Refused { why, .. } => write!(f, "refused: {why}"),
+        }
+    }
+}
+
 impl Decision {
     /// Whether the subject may do the action.
     pub fn is_allowed(&self) -> bool {

@@ -7,16 +7,18 @@ use cob_hub_api::Name;
 use cob_hub_store::bounds::{MAX_OPS, MAX_TXN, MAX_VALUE};
 use cob_hub_store::{Embedded, Key, Op, Options, Prefix, Query, Store, Txn};
 use cob_jobs::{Job, JobId, Limits, Queue, Rule, State as QueueState};
-use cob_permissions::Directory;
+use cob_permissions::{Directory, UserId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::HubError;
-use super::records::{ClusterKey, ClusterRecord, Clusters, Credential, HubLock, Payload};
+use super::records::{ClusterKey, ClusterRecord, Clusters, Credential, HubLock, Password, Payload};
+use super::user_text;
 
 const CLUSTERS: &str = "clusters/";
 const JOBS: &str = "jobs/";
 const CREDENTIALS: &str = "credentials/";
+const PASSWORDS: &str = "passwords/";
 const DIRECTORY: &str = "directory";
 const QUEUE: &str = "queue";
 
@@ -36,6 +38,8 @@ pub(crate) struct State {
     pub(crate) directory: Directory,
     /// By the hash of the token, in hexadecimal.
     pub(crate) credentials: BTreeMap<String, Credential>,
+    /// By the user as `TENANT/USER` or `USER`.
+    pub(crate) passwords: BTreeMap<String, Password>,
 }
 
 /// Changes that have to be durable together: keys with their new values, or with none.
@@ -137,6 +141,13 @@ impl Changes {
         self.0.insert(key, credential.map(value).transpose()?);
         Ok(())
     }
+
+    /// The password of a user, or its end.
+    pub(crate) fn password(&mut self, user: &UserId, password: Option<&Password>) -> Result<(), HubError> {
+        let key = key(format!("{PASSWORDS}{}", user_text(user)))?;
+        self.0.insert(key, password.map(value).transpose()?);
+        Ok(())
+    }
 }
 
 impl Book {
@@ -175,6 +186,7 @@ impl Book {
             queue: Queue::load(head, limits(&directory)).map_err(failed)?,
             directory,
             credentials: self.values(CREDENTIALS).await?,
+            passwords: self.values(PASSWORDS).await?,
         })
     }
 

@@ -23,6 +23,18 @@ pub enum HubError {
     /// No valid credential came with the request.
     #[error("no valid token came with the request")]
     Stranger,
+    /// The user or the password is wrong: the answer doesn't tell which.
+    #[error("the user or the password is wrong")]
+    WrongPassword,
+    /// There were too many wrong passwords of the user.
+    #[error("too many wrong passwords: the next attempt may begin in {seconds} s")]
+    Later {
+        /// The wait in seconds.
+        seconds: u64,
+    },
+    /// A page of another address asks, or the request is for another address.
+    #[error("this request comes from another web page, or is for another address than the hub's")]
+    ForeignPage,
     /// The user may not do this.
     #[error("{0}")]
     Forbidden(String),
@@ -71,9 +83,9 @@ impl HubError {
             Self::Method => 405,
             Self::TooLong => 413,
             Self::NotJson => 415,
-            Self::Stranger => 401,
-            Self::Busy => 429,
-            Self::Forbidden(_) => 403,
+            Self::Stranger | Self::WrongPassword => 401,
+            Self::Busy | Self::Later { .. } => 429,
+            Self::Forbidden(_) | Self::ForeignPage => 403,
             Self::Missing { .. } => 404,
             Self::Conflict(_) | Self::Quota(_) => 409,
             Self::Catalogue(error) => match error {
@@ -99,6 +111,12 @@ impl HubError {
             Self::Method => Some("see `GET /v1/openapi.json` for the methods of each path".to_owned()),
             Self::NotJson => Some("send `Content-Type: application/json`".to_owned()),
             Self::Quota(_) => Some("delete clusters that nobody needs, or ask for a greater quota".to_owned()),
+            Self::WrongPassword => Some("an administrator sets a password with `cobctl hub password`".to_owned()),
+            Self::ForeignPage => Some(
+                "open the page at the address of --listen, or at the address that the hub's owner names with --page"
+                    .to_owned(),
+            ),
+            Self::Later { .. } => Some("wait, and try again".to_owned()),
             Self::Bad(_)
             | Self::TooLong
             | Self::Forbidden(_)
@@ -116,6 +134,9 @@ impl HubError {
             | Self::TooLong
             | Self::NotJson
             | Self::Stranger
+            | Self::WrongPassword
+            | Self::ForeignPage
+            | Self::Later { .. }
             | Self::Forbidden(_)
             | Self::Missing { .. }
             | Self::Conflict(_)

@@ -5,14 +5,17 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
-use cob_hub_api::{AuditLine, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Name, Whoami};
+use cob_hub_api::{
+    AuditLine, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Name, UsageOf, Usages, Whoami,
+};
 use cob_jobs::{JobId, Limit, Obstacle, Status};
-use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Standing, may};
+use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Quota, Standing, may};
 use serde_json::Value;
 
 use super::book::{Changes, State};
 use super::effects::tenant_of_job;
 use super::error::HubError;
+use super::orders::usages;
 use super::records::{HubLock, Payload};
 use super::{Caller, Hub, entity_of, rights_name, tenant_of};
 use crate::catalogue::{Catalogue, CatalogueError, Listed, Part};
@@ -177,7 +180,7 @@ impl Hub {
         let is_shared = shared.unwrap_or_else(|| found.get(name).is_some_and(|entity| entity.is_shared));
         let thing = self.thing(caller, kind, name, is_shared)?;
         let state = self.state.lock().await;
-        self.decide(&state.directory, caller, action, &thing, exists).map(drop)
+        self.decide(&state.directory, caller, action, &thing, exists)
     }
 
     /// Decides whether the caller may make clusters of a template.
@@ -186,7 +189,7 @@ impl Hub {
         let is_shared = found.get(template).is_some_and(|entity| entity.is_shared);
         let thing = self.thing(caller, EntityKind::Templates, template, is_shared)?;
         let state = self.state.lock().await;
-        self.decide(&state.directory, caller, Action::Execute, &thing, found.contains_key(template)).map(drop)
+        self.decide(&state.directory, caller, Action::Execute, &thing, found.contains_key(template))
     }
 
     fn thing(&self, caller: &Caller, kind: EntityKind, name: &str, is_shared: bool) -> Result<Thing, HubError> {
@@ -246,7 +249,7 @@ impl Hub {
         if may(&state.directory, &caller.subject, Action::Read, &job_entity(state, job)?).is_hidden() {
             return Err(missing());
         }
-        self.decide(&state.directory, caller, action, &job_entity(state, job)?, true).map(drop)
+        self.decide(&state.directory, caller, action, &job_entity(state, job)?, true)
     }
 
     fn view(&self, state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Job, HubError> {
@@ -336,6 +339,25 @@ impl Hub {
                 Directory { tenants: [(own.clone(), tenant)].into(), ..Directory::default() }
             }
         }
+    }
+
+    /// The use of the quotas of the tenant, and of the caller's own.
+    ///
+    /// # Errors
+    ///
+    /// The request names no tenant.
+    pub async fn usage(&self, caller: &Caller) -> Result<Usages, HubError> {
+        let tenant = tenant_of(caller)?;
+        let state = self.state.lock().await;
+        let user = &caller.subject.user;
+        let [of_tenant, of_owner] = usages(&state, &tenant, &user.name);
+        let directory = state.directory.tenants.get(&rights_name(tenant.as_str())?);
+        let quota = directory.map_or(Quota::CLOSED, |tenant| tenant.quota);
+        let own = directory.filter(|_| user.tenant.is_some()).map(|tenant| UsageOf {
+            used: of_owner,
+            quota: tenant.users.get(&user.name).and_then(|user| user.quota).unwrap_or(tenant.per_user),
+        });
+        Ok(Usages { tenant: UsageOf { used: of_tenant, quota }, own })
     }
 
     /// Lines of the audit: a super administrator sees all, an administrator those of the tenant.

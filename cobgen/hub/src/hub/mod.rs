@@ -16,6 +16,7 @@ mod error;
 mod inventory;
 mod look;
 mod orders;
+mod passwords;
 mod preview;
 mod records;
 mod runner;
@@ -96,6 +97,7 @@ pub struct Hub {
     state: Mutex<State>,
     runner: Runner,
     depots: Depots,
+    gate: passwords::Gate,
     /// The public half of the hub's own key as an operator; absent without keys.
     operator: Option<String>,
     /// A timer or limit has changed.
@@ -113,6 +115,8 @@ pub struct Caller {
     pub tenant: Option<Name>,
     /// When the token of the request ends.
     pub token_ends_ms: Option<u64>,
+    /// The hash of the token of a session, if the request came with one.
+    pub session: Option<String>,
     /// The method and path.
     pub request: String,
 }
@@ -164,6 +168,7 @@ impl Hub {
             state: Mutex::new(state),
             runner,
             depots,
+            gate: passwords::Gate::default(),
             operator,
             changed: Notify::new(),
             broken: Notify::new(),
@@ -177,18 +182,18 @@ impl Hub {
         self.broken.notified().await;
     }
 
-    /// The credential of a token.
+    /// The credential of a token, with the hash of the token.
     ///
     /// # Errors
     ///
     /// The token is not valid.
-    pub async fn credential(&self, token: &str) -> Result<Credential, HubError> {
+    pub async fn credential(&self, token: &str) -> Result<(String, Credential), HubError> {
         let state = self.state.lock().await;
-        let credential = state.credentials.get(&tokens::hash(token)).ok_or(HubError::Stranger)?;
+        let (hash, credential) = state.credentials.get_key_value(&tokens::hash(token)).ok_or(HubError::Stranger)?;
         if credential.has_ended(now_ms()) {
             return Err(HubError::Stranger);
         }
-        Ok(credential.clone())
+        Ok((hash.clone(), credential.clone()))
     }
 
     /// The owner of the hub's process: a super administrator.
@@ -222,14 +227,17 @@ impl Hub {
         job: Option<JobId>,
         decision: impl Into<String>,
     ) -> Result<(), HubError> {
-        let note = AuditNote {
+        self.append(AuditNote {
             tenant: caller.tenant.as_ref().map(ToString::to_string),
             user: user_text(&caller.subject.user),
             request: caller.request.clone(),
             cluster: cluster.map(ToString::to_string),
             job: job.map(|job| job.0),
             decision: decision.into(),
-        };
+        })
+    }
+
+    fn append(&self, note: AuditNote) -> Result<(), HubError> {
         Ok(self.audit.append(now_ms(), note).map(drop)?)
     }
 
@@ -241,18 +249,17 @@ impl Hub {
         action: Action,
         entity: &Entity,
         exists: bool,
-    ) -> Result<String, HubError> {
+    ) -> Result<(), HubError> {
         let decision = may(directory, &caller.subject, action, entity);
-        let reason = serde_json::to_string(&decision).unwrap_or_default();
-        let missing = || HubError::Missing { what: word(entity.kind), name: entity.name.to_string() };
+        let said = decision.to_string();
         match decision.answer(exists) {
-            Answer::Proceed => Ok(reason),
+            Answer::Proceed => Ok(()),
             Answer::NotFound => {
-                self.note(caller, None, None, format!("not found: {reason}"))?;
-                Err(missing())
+                self.note(caller, None, None, format!("not found; {said}"))?;
+                Err(HubError::Missing { what: word(entity.kind), name: entity.name.to_string() })
             }
             Answer::Forbidden(why) => {
-                self.note(caller, None, None, reason)?;
+                self.note(caller, None, None, said)?;
                 Err(HubError::Forbidden(format!(
                     "{action} {} {} is not allowed: {why}",
                     word(entity.kind),
@@ -282,7 +289,7 @@ impl Hub {
         let mut changes = Changes::default();
         changes.directory(&directory)?;
         self.note(caller, None, None, "allowed")?;
-        // Tokens of users that no longer exist end with the users.
+        // Tokens and passwords of users that no longer exist end with the users.
         let gone: Vec<String> = state
             .credentials
             .iter()
@@ -292,6 +299,12 @@ impl Hub {
         for hash in gone {
             changes.credential(&hash, None)?;
             state.credentials.remove(&hash);
+        }
+        let gone = state.passwords.values().filter(|password| !is_known(&directory, &password.user));
+        let gone: Vec<UserId> = gone.map(|password| password.user.clone()).collect();
+        for user in gone {
+            changes.password(&user, None)?;
+            state.passwords.remove(&user_text(&user));
         }
         state.directory = directory;
         let limits = limits(&self.config, &state.directory);

@@ -124,6 +124,7 @@ impl Hub {
             subject: rights::Subject { user, scope: None },
             tenant: Some(cluster.tenant.clone()),
             token_ends_ms: None,
+            session: None,
             request: "the lease has ended".to_owned(),
         };
         let order = Order {
@@ -202,10 +203,9 @@ pub(super) fn pending<'a>(state: &'a State, record: &ClusterRecord) -> impl Iter
     open.filter(move |job| job.spec.cluster.as_deref() == Some(name.as_str())).map(|job| &job.spec.payload.operation)
 }
 
-/// Checks the quotas of the tenant and of the owner. What pending jobs will take counts as taken.
-fn check_quota(state: &State, tenant: &Name, owner: &rights::Name, wanted: &Usage) -> Result<(), HubError> {
-    let mut of_tenant = Usage::default();
-    let mut of_owner = Usage::default();
+/// What a tenant and an owner have. What pending jobs will take counts.
+pub(super) fn usages(state: &State, tenant: &Name, owner: &rights::Name) -> [Usage; 2] {
+    let [mut of_tenant, mut of_owner] = [Usage::default(); 2];
     for record in state.clusters.values().filter(|record| record.tenant == *tenant) {
         if record.state == ClusterState::Terminated {
             continue;
@@ -220,6 +220,12 @@ fn check_quota(state: &State, tenant: &Name, owner: &rights::Name, wanted: &Usag
             usage.clusters += 1;
         }
     }
+    [of_tenant, of_owner]
+}
+
+/// Checks the quotas of the tenant and of the owner.
+fn check_quota(state: &State, tenant: &Name, owner: &rights::Name, wanted: &Usage) -> Result<(), HubError> {
+    let [of_tenant, of_owner] = usages(state, tenant, owner);
     let name = rights_name(tenant.as_str())?;
     state.directory.fits(&name, owner, &of_tenant, &of_owner, wanted).map_err(|e| HubError::Quota(e.to_string()))
 }

@@ -111,6 +111,18 @@ pub struct Credential {
     /// When it ends.
     #[serde(default)]
     pub ends_ms: Option<u64>,
+    /// Whether a password began it: the token of a session.
+    #[serde(default)]
+    pub session: bool,
+}
+
+/// A password of a user. Only its hash is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Password {
+    /// The user.
+    pub(crate) user: UserId,
+    /// The hash with its salt and parameters (the PHC string format).
+    pub(crate) hash: String,
 }
 
 /// All clusters.

@@ -19,6 +19,15 @@ pub(super) fn hash(token: &str) -> String {
     hex::encode(Sha256::digest(token))
 }
 
+/// A new token, with its hash.
+pub(super) fn new_token() -> Result<(String, String), HubError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
+    let token = format!("cob_{}", hex::encode(bytes));
+    let hash = hash(&token);
+    Ok((token, hash))
+}
+
 impl Hub {
     /// Makes a credential. Returns its token.
     ///
@@ -38,17 +47,14 @@ impl Hub {
         // A token that ends makes no token that lives longer.
         credential.ends_ms = credential.ends_ms.into_iter().chain(caller.token_ends_ms).min();
         let now = now_ms();
-        let of_user = state.credentials.iter().filter(|(_, other)| other.user == credential.user);
+        let of_user = state.credentials.iter().filter(|(_, other)| other.user == credential.user && !other.session);
         let (lapsed, valid): (Vec<_>, Vec<_>) = of_user.partition(|(_, other)| other.has_ended(now));
         if valid.len() >= MOST_TOKENS {
             let user = user_text(&credential.user);
             return Err(HubError::Conflict(format!("{user} has {MOST_TOKENS} tokens, the most of a user")));
         }
         let lapsed: Vec<String> = lapsed.into_iter().map(|(hash, _)| hash.clone()).collect();
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
-        let token = format!("cob_{}", hex::encode(bytes));
-        let hash = hash(&token);
+        let (token, hash) = new_token()?;
         self.note(caller, None, None, format!("a token for {}", user_text(&credential.user)))?;
         let mut changes = Changes::default();
         changes.credential(&hash, Some(&credential))?;

@@ -6,27 +6,47 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use cob_api_server::page::{Origins, protect};
 use cob_hub_api::Name;
 use cob_permissions::Subject;
 use serde::Deserialize;
 
 use super::answer::Refused;
+use super::page;
 use super::serve::Admission;
 use crate::hub::{Caller, Hub, HubError};
 
 /// Where a request came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Door {
     /// The Unix socket of the hub's owner.
     Socket,
-    /// A network address.
-    Address,
+    /// A network address, which serves the hub's own page at these addresses.
+    Address(Arc<Origins>),
 }
 
 /// The tenant that a super administrator asks about.
 #[derive(Deserialize)]
 struct Tenant {
     tenant: Option<Name>,
+}
+
+/// Refuses requests of web pages, except the own page; sets the headers of every answer.
+pub(super) async fn visit(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    // A page of a browser sends one of these.
+    let is_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    let is_file = page::has(request.uri().path());
+    let is_foreign = match &door {
+        Door::Socket => is_page,
+        // The files of the page have no secrets, and a page elsewhere may have a link to them.
+        Door::Address(own) if is_file => !own.is_host(headers),
+        Door::Address(own) => is_page && !own.is_own(headers),
+    };
+    let mut response =
+        if is_foreign { Refused(HubError::ForeignPage).into_response() } else { next.run(request).await };
+    protect(response.headers_mut());
+    response
 }
 
 /// Finds the caller, or refuses.
@@ -36,7 +56,7 @@ pub(super) async fn admit(State((hub, door)): State<(Arc<Hub>, Door)>, mut reque
         Err(error) => return Refused(error).into_response(),
     };
     let admission = request.extensions().get::<Admission>().cloned();
-    match caller(&hub, door, asked).await {
+    match caller(&hub, &door, asked).await {
         Ok(caller) => {
             let tenant = caller.subject.user.tenant.as_ref().map(cob_permissions::Name::as_str);
             if admission.is_some_and(|admission| !admission.admit(tenant)) {
@@ -58,10 +78,6 @@ struct Asked {
 
 fn asked(request: &Request) -> Result<Asked, HubError> {
     let headers = request.headers();
-    // A page of a browser sends one of these; no page may ask in the name of its reader.
-    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
-        return Err(HubError::Forbidden("requests of web pages are refused".to_owned()));
-    }
     let tenant = axum::extract::Query::<Tenant>::try_from_uri(request.uri())
         .map_err(|e| HubError::Bad(format!("the query is not valid: {e}")))?;
     Ok(Asked {
@@ -71,17 +87,20 @@ fn asked(request: &Request) -> Result<Asked, HubError> {
     })
 }
 
-async fn caller(hub: &Hub, door: Door, asked: Asked) -> Result<Caller, HubError> {
-    let (subject, token_ends_ms) = match asked.token {
+async fn caller(hub: &Hub, door: &Door, asked: Asked) -> Result<Caller, HubError> {
+    let (subject, token_ends_ms, session) = match asked.token {
         Some(token) => {
-            let credential = hub.credential(&token).await?;
-            (Subject { user: credential.user, scope: credential.scope }, credential.ends_ms)
+            let (hash, credential) = hub.credential(&token).await?;
+            let session = credential.session.then_some(hash);
+            // A person may make a token that outlives the session.
+            let ends_ms = credential.ends_ms.filter(|_| session.is_none());
+            (Subject { user: credential.user, scope: credential.scope }, ends_ms, session)
         }
-        None if door == Door::Socket => (hub.owner().ok_or(HubError::Stranger)?, None),
+        None if *door == Door::Socket => (hub.owner().ok_or(HubError::Stranger)?, None, None),
         None => return Err(HubError::Stranger),
     };
     let tenant = tenant(&subject, asked.tenant)?;
-    Ok(Caller { subject, tenant, token_ends_ms, request: asked.request })
+    Ok(Caller { subject, tenant, token_ends_ms, session, request: asked.request })
 }
 
 /// The tenant of a request: a user's own, or the one that a super administrator names.

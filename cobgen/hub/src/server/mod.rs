@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! mod (listeners) ── serve (connections) ── access (who asks) ── table (what) ── routes (how) ── answer (refusals)
+//!        └── page (files of the page)
 //!                                                                  └── openapi (the description)
 //! ```
 
@@ -11,6 +12,7 @@ mod access;
 mod answer;
 mod arguments;
 mod openapi;
+mod page;
 mod parameters;
 mod routes;
 mod serve;
@@ -25,11 +27,12 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use cob_api_server::OwnerSocket;
+use cob_api_server::page::Origins;
 use tokio::net::TcpListener;
 use tracing::info;
 
 use crate::hub::Hub;
-use access::{Door, admit};
+use access::{Door, admit, visit};
 
 /// The largest body of a request, in bytes.
 const LARGEST: usize = 4 << 20;
@@ -43,13 +46,18 @@ pub async fn serve(
     hub: Arc<Hub>,
     socket: &Path,
     listen: Option<SocketAddr>,
+    page: Option<&str>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let unix = OwnerSocket::bind(socket).await?;
     let router = |door: Door| {
         let hub = hub.clone();
-        let routes = table::router().layer(from_fn_with_state((hub.clone(), door), admit));
-        Router::new().merge(routes).layer(DefaultBodyLimit::max(LARGEST)).with_state(hub)
+        let callers = table::refusing(table::router(table::of_callers()));
+        let callers = callers.layer(from_fn_with_state((hub.clone(), door.clone()), admit));
+        let strangers = table::router(table::of_strangers());
+        let pages = if door == Door::Socket { Router::new() } else { page::router() };
+        let all = Router::new().merge(callers).merge(strangers).merge(pages);
+        all.layer(DefaultBodyLimit::max(LARGEST)).layer(from_fn_with_state(door, visit)).with_state(hub)
     };
     let mut serving = tokio::task::JoinSet::new();
     let local = router(Door::Socket);
@@ -61,8 +69,13 @@ pub async fn serve(
             );
         }
         let listener = TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
-        info!(address = %listener.local_addr()?, "the API listens");
-        let remote = router(Door::Address);
+        let address = listener.local_addr()?;
+        let mut origins = Origins::loopback(address.port());
+        if let Some(page) = page {
+            origins.add(page)?;
+        }
+        info!(%address, "the API listens");
+        let remote = router(Door::Address(Arc::new(origins)));
         serving.spawn(serve::serve(listener, remote));
     }
     info!(socket = %socket.display(), "the API listens");

@@ -9,7 +9,7 @@ use cob_hub_api::{Name, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::answer::Refused;
-use super::table::{Route, table};
+use super::table::{Route, of_callers, of_strangers};
 
 /// The rules that hold for every route.
 const ABOUT: &str = "\
@@ -18,8 +18,8 @@ The API of the hub of COB. docs/hub-api.md explains tenants, rights and operatio
 Paths and fields are only added: ignore unknown fields of answers. A body with an unknown field is refused. Times are \
 milliseconds since 1970 by the hub's clock.
 
-The Unix socket of the hub needs no token: its caller is the super administrator `root`. Each other request has a token. \
-Requests of web pages (with `Origin` or `Sec-Fetch-Site`) are refused.";
+The Unix socket of the hub needs no token: its caller is the super administrator `root`. Each other request has a token, \
+except a log-in. Requests of web pages (with `Origin` or `Sec-Fetch-Site`) are refused, except those of the hub's own.";
 
 /// The refusals of every route, with their meaning.
 const REFUSALS: [(u16, &str); 10] = [
@@ -54,7 +54,10 @@ fn document() -> Value {
 
 fn assembled() -> Value {
     let mut schemas = Schemas::default();
-    let paths = paths(table().iter().map(|route| (route.verb, route.path, operation(route, &mut schemas))));
+    let (callers, strangers) = (of_callers(), of_strangers());
+    let of_callers = callers.iter().map(|route| (route, true));
+    let routes = of_callers.chain(strangers.iter().map(|route| (route, false)));
+    let paths = paths(routes.map(|(route, known)| (route.verb, route.path, operation(route, known, &mut schemas))));
     let refusal = json!({"application/json": {"schema": schemas.answered::<Refusal>()}});
     let tenant = schemas.asked::<Name>();
     let response = |(status, meaning): (u16, &str)| {
@@ -95,7 +98,8 @@ fn id(route: &Route) -> String {
     words.fold(operation_id(route.verb, route.path), |id, word| format!("{id}_{word}"))
 }
 
-fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+/// `known`: the route is for callers with a token or at the socket.
+fn operation(route: &Route, known: bool, schemas: &mut Schemas) -> Value {
     let Operation { parameters, body, answers } = route.handler.describe(schemas);
     let of_body = if body.is_some() { &OF_BODIES[..] } else { &[] };
     let refused = REFUSALS
@@ -103,12 +107,13 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         .chain(of_body)
         .map(|(status, _)| (status.to_string(), json!({"$ref": format!("#/components/responses/Refused{status}")})));
     let responses: Map<String, Value> = refused.chain(answers).collect();
-    let tenant = json!({"$ref": "#/components/parameters/tenant"});
+    let tenant = known.then(|| json!({"$ref": "#/components/parameters/tenant"}));
+    let security = if known { json!([{"token": []}, {}]) } else { json!([]) };
     let mut operation = json!({
         "operationId": id(route),
         "summary": route.summary,
-        "security": [{"token": []}, {}],
-        "parameters": parameters.into_iter().chain([tenant]).collect::<Vec<_>>(),
+        "security": security,
+        "parameters": parameters.into_iter().chain(tenant).collect::<Vec<_>>(),
         "responses": responses,
     });
     if let Some(body) = body {

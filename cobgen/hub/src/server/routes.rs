@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Extension, State};
 use cob_hub_api::{
     AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityWritten, Job, Lease, LogPart, Machine, Operation,
-    Preview, Started, Token, TokenInfo, TokenRequest, Whoami,
+    PasswordRequest, Preview, Session, SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
@@ -218,8 +218,32 @@ pub(super) async fn token(
         scope: request.scope,
         made_ms: now,
         ends_ms: request.lives_s.map(|lives| now.saturating_add(lives.saturating_mul(1000))),
+        session: false,
     };
     Ok(Json(Token { token: hub.make_token(&caller, credential).await? }))
+}
+
+pub(super) async fn log_in(State(hub): Shared, Body(request): Body<SessionRequest>) -> Answered<Session> {
+    Ok(Json(hub.log_in(request.user, request.password).await?))
+}
+
+pub(super) async fn log_out(State(hub): Shared, Extension(caller): Who) -> Result<NoContent, Refused> {
+    hub.log_out(&caller).await?;
+    Ok(NoContent)
+}
+
+pub(super) async fn set_password(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Body(request): Body<PasswordRequest>,
+) -> Result<NoContent, Refused> {
+    let user = request.user.unwrap_or_else(|| caller.subject.user.clone());
+    hub.set_password(&caller, user, request.password).await?;
+    Ok(NoContent)
+}
+
+pub(super) async fn usage(State(hub): Shared, Extension(caller): Who) -> Answered<Usages> {
+    Ok(Json(hub.usage(&caller).await?))
 }
 
 pub(super) async fn tokens(State(hub): Shared, Extension(caller): Who) -> Answered<Vec<TokenInfo>> {

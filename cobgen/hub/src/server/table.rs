@@ -21,8 +21,14 @@ pub(super) struct Route {
     pub(super) handler: Handled<Arc<Hub>>,
 }
 
-/// All routes.
-pub(super) fn table() -> Vec<Route> {
+/// The routes of callers who have no token yet.
+pub(super) fn of_strangers() -> Vec<Route> {
+    let path = "/v1/sessions";
+    vec![Route { verb: Verb::Post, path, summary: "Begins a session with a password.", handler: by(routes::log_in) }]
+}
+
+/// The routes of callers with a token, and of the hub's owner.
+pub(super) fn of_callers() -> Vec<Route> {
     use Verb::{Delete, Get, Post, Put};
 
     let route = |verb, path, summary, handler| Route { verb, path, summary, handler };
@@ -68,16 +74,20 @@ pub(super) fn table() -> Vec<Route> {
         route(Get, "/v1/tokens", "Tokens, without their secrets.", by(routes::tokens)),
         route(Post, "/v1/tokens", "Makes a token, which is shown once.", by(routes::token)),
         route(Delete, "/v1/tokens/{id}", "Makes a token invalid.", by(routes::revoke_token)),
+        route(Delete, "/v1/session", "Ends the session of the request.", by(routes::log_out)),
+        route(Put, "/v1/password", "Sets or removes a password; the user's sessions end.", by(routes::set_password)),
+        route(Get, "/v1/usage", "The use of quotas.", by(routes::usage)),
         route(Get, "/v1/audit", "Lines of the audit, at most 1,000.", by(routes::audit)),
     ]
 }
 
-/// The routes as a router.
-pub(super) fn router() -> Router<Arc<Hub>> {
+/// Routes as a router.
+pub(super) fn router(routes: Vec<Route>) -> Router<Arc<Hub>> {
     let add = |router: Router<_>, route: Route| router.route(route.path, route.handler.serve(route.verb));
-    table()
-        .into_iter()
-        .fold(Router::new(), add)
-        .fallback(routes::unknown)
-        .method_not_allowed_fallback(routes::wrong_method)
+    routes.into_iter().fold(Router::new(), add)
+}
+
+/// The refusals of unknown paths and methods.
+pub(super) fn refusing(router: Router<Arc<Hub>>) -> Router<Arc<Hub>> {
+    router.fallback(routes::unknown).method_not_allowed_fallback(routes::wrong_method)
 }

@@ -1,6 +1,7 @@
 // The model: edited with the checks of `cobgen`, saved, compared with the latest generation, published.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, request, Refusal } from "../api";
+import { get, request } from "../api";
+import { Refusal } from "../refusal";
 import type { Editor, File } from "../editor/main";
 import type { Finding } from "../editor/language";
 import { useAsk, useLoad } from "../load";

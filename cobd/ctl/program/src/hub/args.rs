@@ -515,6 +515,21 @@ pub(crate) enum HubCommand {
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Set the password of a user, for the log-in on the hub's page
+    #[command(after_help = help::PASSWORD)]
+    Password {
+        /// The user [default: you]
+        #[arg(value_parser = rights_name)]
+        user: Option<RightsName>,
+        /// The password is the first line of this file, or of standard input with `-` [default: ask on the terminal]
+        #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+        from: Option<PathBuf>,
+        /// Remove the password: the user can't log in with one any more
+        #[arg(long)]
+        remove: bool,
+    },
+    /// Show what the tenant uses of its quota
+    Usage,
     /// List tokens, without their secrets
     Tokens,
     /// Take a token back; it is not valid any more at once

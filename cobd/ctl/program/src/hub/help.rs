@@ -157,6 +157,13 @@ Examples:
 
 The hub keeps only a hash: a lost token cannot be shown again.";
 
+pub(super) const PASSWORD: &str = "\
+Examples:
+  cobctl hub password ann --tenant web
+  pass show hub/ann | cobctl hub password ann --tenant web --from -
+
+All sessions of the user end; tokens stay. The hub keeps only a hash.";
+
 pub(super) const AUDIT: &str = "\
 Examples:
   cobctl hub audit --cluster shop

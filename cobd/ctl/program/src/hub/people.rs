@@ -1,11 +1,11 @@
 //! `cobctl hub`: tenants, users, groups, grants, tokens, audit, machines.
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use cob_hub_api::{Machine, TokenRequest};
+use cob_hub_api::{Machine, PasswordRequest, TokenRequest, UsageOf};
 use cob_hub_client::AuditQuery;
 use cob_permissions::{Change, Directory, Grant, GrantId, Grantee, Name, Names, Pattern, Quota, Tenant, UserId};
 use cobctl::failure::{CommandResult, Exit, Failure};
@@ -16,6 +16,8 @@ use serde_json::json;
 use super::args::{GrantArgs, HubCommand, QuotaArgs};
 use super::{Context, failure, show};
 
+/// The most bytes of a line with a password.
+const LONGEST_LINE: u64 = 4096;
 /// The most names in a message.
 const NAMES: usize = 12;
 
@@ -110,6 +112,17 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: HubComm
             let lives_s = lives.map(|lives| lives.as_secs());
             token(context, screen, TokenRequest { user, label, scope: None, lives_s }, output.as_deref()).await
         }
+        HubCommand::Password { user, from, remove } => {
+            let user = match user {
+                Some(name) => Some(UserId { tenant: own_tenant(context).await?, name }),
+                None => None,
+            };
+            let password = if remove { None } else { Some(asked_password(from.as_deref())?) };
+            client.set_password(&PasswordRequest { user, password }).await.map_err(failure)?;
+            let text = if remove { "the password was removed" } else { "the password was set" };
+            context.answer(screen, &json!({ "password": !remove }), &format!("{text}; all sessions of the user ended"))
+        }
+        HubCommand::Usage => usage(context, screen).await,
         HubCommand::Tokens => tokens(context, screen).await,
         HubCommand::RevokeToken { id } => {
             client.revoke_token(&id).await.map_err(failure)?;
@@ -188,6 +201,51 @@ async fn token(context: &Context, screen: &mut Screen, request: TokenRequest, ou
     file.write_all(format!("{}\n", token.token).as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
     let text = format!("the token is in {}; use it with --token-file", path.display());
     context.answer(screen, &json!({ "file": path }), &text)
+}
+
+/// A new password: from a file, or twice from the terminal.
+fn asked_password(from: Option<&Path>) -> Result<String, Failure> {
+    let unreadable =
+        |what: &str, e: &dyn std::fmt::Display| Failure::usage(format!("can't read the password from {what}: {e}"));
+    if let Some(path) = from {
+        let mut line = String::new();
+        let read = if path == Path::new("-") {
+            std::io::stdin().lock().take(LONGEST_LINE).read_line(&mut line)
+        } else {
+            std::fs::File::open(path).and_then(|file| BufReader::new(file.take(LONGEST_LINE)).read_line(&mut line))
+        };
+        read.map_err(|e| unreadable(&path.display().to_string(), &e))?;
+        return Ok(line.trim_end_matches(['\n', '\r']).to_owned());
+    }
+    let ask = |question: &str| {
+        rpassword::prompt_password(question)
+            .map_err(|e| unreadable("the terminal", &e).hint("--from FILE names a file"))
+    };
+    let password = ask("New password: ")?;
+    if password != ask("Again: ")? {
+        return Err(Failure::usage("the two passwords differ").hint("nothing was changed; run the command again"));
+    }
+    Ok(password)
+}
+
+async fn usage(context: &Context, screen: &mut Screen) -> CommandResult {
+    let usages = context.client.usage().await.map_err(failure)?;
+    if context.json {
+        screen.json(&usages)?;
+        return Ok(Exit::Yes);
+    }
+    let whose = [("all of the tenant", Some(&usages.tenant)), ("your own", usages.own.as_ref())];
+    let mut table = screen.table(&["WHOSE", "MACHINES", "CLUSTERS"]);
+    for (whose, of) in whose {
+        let Some(UsageOf { used, quota }) = of else { continue };
+        let cell =
+            |used: u32, most: Option<u32>| most.map_or_else(|| used.to_string(), |most| format!("{used} of {most}"));
+        table.add_row([whose.to_owned(), cell(used.machines, quota.machines), cell(used.clusters, quota.clusters)]);
+    }
+    for line in screen.lines(&table) {
+        screen.line(&line)?;
+    }
+    Ok(Exit::Yes)
 }
 
 async fn tokens(context: &Context, screen: &mut Screen) -> CommandResult {

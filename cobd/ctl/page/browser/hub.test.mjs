@@ -1,0 +1,256 @@
+// Tests of the hub's page in a real browser, against a running hub with the tenant `web`; see tests/hub-page.sh.
+//   COB_HUB_URL=http://127.0.0.1:PORT node --test browser/hub.test.mjs
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { findings, launch, open as openIn, settled, tabTo } from "./tools.mjs";
+
+const url = process.env.COB_HUB_URL;
+const skip = url ? false : "COB_HUB_URL is not set";
+/** A job creates machines and switches hosts. */
+const JOB = 120_000;
+
+let browser;
+before(async () => {
+  if (url) browser = await launch();
+});
+after(() => browser?.close());
+
+/** A new browser profile with the log-in of a user. */
+async function logIn(user, options = {}) {
+  const opened = await openIn(browser, { to: url, wait: false, ...options });
+  const { page } = opened;
+  await page.getByLabel("User").fill(user);
+  await page.getByLabel("Password").fill(`password of ${user.split("/").at(-1)}`);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.locator(".top nav").waitFor();
+  return opened;
+}
+
+async function view(page, hash) {
+  await page.evaluate((to) => {
+    location.hash = to;
+  }, hash);
+  await page.locator("main .view").waitFor();
+  await settled(page);
+}
+
+const shot = (page, name) => (process.env.COB_SHOTS ? page.screenshot({ path: `${process.env.COB_SHOTS}/${name}.png` }) : undefined);
+
+/** Opens an operation of the cluster, and waits for its plan. */
+async function planned(page, button, fill = async () => {}) {
+  await page.getByRole("group", { name: "Operations" }).getByRole("button", { name: button, exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await fill(dialog);
+  await dialog.getByRole("button", { name: "Show the plan" }).click();
+  await dialog.locator(".plan").waitFor({ timeout: JOB });
+  return dialog;
+}
+
+const ended = (page, state) => page.locator(".head .class-word", { hasText: state }).waitFor({ timeout: JOB });
+
+test("a wrong password is refused, a right one opens the clusters", { skip }, async () => {
+  const { page, context, faults } = await openIn(browser, { to: url, wait: false });
+  await page.getByLabel("User").fill("web/ann");
+  await page.getByLabel("Password").fill("a wrong password");
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").waitFor();
+  assert.match(await page.getByRole("alert").textContent(), /the user or the password is wrong/);
+  assert.deepEqual(await findings(page), []);
+  await shot(page, "hub-log-in");
+  await page.getByLabel("Password").fill("password of ann");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Clusters" }).waitFor();
+  await page.reload();
+  await page.getByRole("heading", { name: "Clusters" }).waitFor();
+  // The session is this tab's alone, and its token is nowhere but in its memory.
+  const other = await context.newPage();
+  await other.goto(url);
+  await other.getByRole("button", { name: "Log in" }).waitFor();
+  assert.deepEqual(await context.cookies(), []);
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByRole("button", { name: "Log in" }).waitFor();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("a user creates, changes and deletes a cluster by the page alone", { skip }, async () => {
+  const { page, context, faults } = await logIn("web/ann");
+  await page.getByRole("link", { name: "New cluster" }).click();
+  await page.getByRole("radio", { name: "site" }).check();
+  await page.getByLabel("Name").fill("shop");
+  await page.getByRole("textbox", { name: /^Nodes/ }).fill("9");
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.getByRole("button", { name: "Create shop" }).waitFor({ timeout: JOB });
+  await page.getByRole("button", { name: "Create shop" }).click();
+  await page.getByRole("alert").waitFor();
+  assert.match(await page.getByRole("alert").textContent(), /the quota of the tenant is 6 machines/);
+  await page.getByRole("textbox", { name: /^Nodes/ }).fill("2");
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.getByRole("button", { name: "Create shop" }).waitFor({ timeout: JOB });
+  assert.match(await page.locator(".plan").textContent(), /creates 2 machines: shop-1 and shop-2.*start web on shop-1 and shop-2/);
+  await shot(page, "hub-create");
+  assert.deepEqual(await findings(page), []);
+  await page.getByRole("button", { name: "Create shop" }).click();
+  await page.getByRole("heading", { name: /^Job \d+: create$/ }).waitFor();
+  await ended(page, "succeeded");
+  assert.match(await page.locator("pre.log").textContent(), /./);
+  await shot(page, "hub-job");
+  assert.deepEqual(await findings(page), []);
+
+  await page.locator(".head").getByRole("link", { name: "shop" }).click();
+  await page.locator("tr", { hasText: "shop-2" }).getByText("confirmed").waitFor();
+  await shot(page, "hub-cluster");
+  assert.deepEqual(await findings(page), []);
+  let dialog = await planned(page, "Resize", (form) => form.getByLabel("Nodes").fill("3"));
+  assert.match(await dialog.locator(".plan").textContent(), /creates 1 machine: shop-3/);
+  await dialog.getByRole("button", { name: "Resize" }).click();
+  await ended(page, "succeeded");
+
+  await view(page, "#/cluster/shop");
+  await page.getByRole("button", { name: "Replace shop-2" }).click();
+  dialog = page.getByRole("dialog");
+  await dialog.getByRole("button", { name: "Show the plan" }).click();
+  await dialog.locator(".plan").waitFor({ timeout: JOB });
+  assert.ok(await dialog.getByRole("button", { name: "Replace" }).isDisabled(), "a person types the name first");
+  await dialog.getByLabel(/^Type/).fill("shop");
+  await dialog.getByRole("button", { name: "Replace" }).click();
+  await ended(page, "succeeded");
+
+  await view(page, "#/");
+  await page.locator("tr", { hasText: "shop" }).getByText("active").waitFor();
+  assert.match(await page.locator(".usage").textContent(), /3 of 6 machines/);
+  await shot(page, "hub-clusters");
+
+  await view(page, "#/cluster/shop");
+  dialog = await planned(page, "Delete");
+  await dialog.getByLabel(/^Type/).fill("shop");
+  await shot(page, "hub-delete");
+  await dialog.getByRole("button", { name: "Delete" }).click();
+  await ended(page, "succeeded");
+  await view(page, "#/");
+  await page.getByText("There are no clusters yet.").waitFor();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("an administrator edits a template, and the hub refuses a wrong one", { skip }, async () => {
+  const { page, context, faults } = await logIn("web/ben");
+  await view(page, "#/entity/templates/site");
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const text = page.getByLabel("As JSON");
+  const right = await text.inputValue();
+  await text.fill(right.replace('"web"', '"wbe"'));
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("alert").waitFor({ timeout: JOB });
+  assert.match(await page.getByRole("alert").textContent(), /unknown service `wbe`.*did you mean `web`/);
+  await text.fill(right.replace("A web site", "The web site"));
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.locator("pre.output", { hasText: "The web site" }).waitFor({ timeout: JOB });
+  assert.equal(await page.locator("section", { hasText: "Versions" }).getByRole("button").count(), 2);
+  await shot(page, "hub-entity");
+  assert.deepEqual(await findings(page), []);
+
+  // Somebody else writes a version while this one is edited.
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const { page: other, context: theirs } = await logIn("web/ben");
+  await view(other, "#/entity/templates/site");
+  await other.getByRole("button", { name: "Edit", exact: true }).click();
+  await other.getByLabel("As JSON").fill(right.replace("A web site", "Their web site"));
+  await other.getByRole("button", { name: "Save" }).click();
+  await other.locator("pre.output", { hasText: "Their web site" }).waitFor({ timeout: JOB });
+  await text.fill(right.replace("A web site", "My web site"));
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("alert").waitFor({ timeout: JOB });
+  assert.match(await page.getByRole("alert").textContent(), /ben has written a newer version/);
+  assert.match(await text.inputValue(), /My web site/, "the text is not lost");
+  await theirs.close();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("users, quotas, tokens and the audit", { skip }, async () => {
+  const { page, context, faults } = await logIn("root");
+  await view(page, "#/people");
+  await page.getByRole("button", { name: "New tenant" }).click();
+  await page.getByLabel("Name").fill("lab");
+  await page.getByRole("group", { name: "The whole tenant" }).getByLabel("Most machines").fill("4");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  const lab = page.locator("section", { hasText: "Tenant lab" });
+  await lab.getByText("at most 4 machines").waitFor();
+  await lab.getByRole("button", { name: "New user" }).click();
+  await page.getByLabel("Name").fill("eve");
+  await page.getByRole("dialog").getByLabel("Password").fill("password of eve");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await lab.getByRole("rowheader", { name: "eve" }).waitFor();
+  await shot(page, "hub-people");
+  assert.deepEqual(await findings(page), []);
+
+  // The new user sees nothing of the other tenant.
+  const { page: hers, context: other } = await logIn("lab/eve");
+  assert.equal(await hers.getByRole("link", { name: "Audit" }).count(), 0);
+  await view(hers, "#/cluster/shop");
+  assert.match(await hers.getByRole("alert").first().textContent(), /no cluster "shop"/);
+  await view(hers, "#/people");
+  assert.doesNotMatch(await hers.locator("main").textContent(), /web/);
+  await view(hers, "#/account");
+  await hers.getByRole("button", { name: "New token" }).click();
+  await hers.getByLabel("Purpose").fill("laptop");
+  await hers.getByRole("button", { name: "Make the token" }).click();
+  await hers.getByText(/^cob_[0-9a-f]{64}$/).waitFor();
+  await hers.getByRole("button", { name: "Done" }).click();
+  await hers.getByRole("row", { name: /laptop/ }).waitFor();
+  await shot(hers, "hub-account");
+  assert.deepEqual(await findings(hers), []);
+  // A new password ends the session.
+  await lab.getByRole("button", { name: "Password of eve" }).click();
+  await page.getByRole("dialog").getByLabel("Password").fill("another password");
+  await page.getByRole("button", { name: "Set the password" }).click();
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await view(hers, "#/jobs").catch(() => {});
+  await hers.getByRole("button", { name: "Log in" }).waitFor();
+  await other.close();
+
+  await view(page, "#/audit");
+  await page.getByRole("row", { name: /lab\/eve.*log-in.*allowed/ }).first().waitFor();
+  await page.getByRole("row", { name: /web\/ann.*refused: the user or the password is wrong/ }).first().waitFor();
+  await shot(page, "hub-audit");
+  assert.deepEqual(await findings(page), []);
+  await page.getByLabel("Tenant").selectOption("lab");
+  await view(page, "#/");
+  assert.match(await page.locator(".usage").textContent(), /0 of 4 machines/);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`no view has a finding of axe at 390 pixels (${colorScheme})`, { skip }, async () => {
+    const { page, context, faults } = await logIn("web/ben", { width: 390, height: 800, colorScheme });
+    for (const hash of ["#/", "#/create", "#/jobs", "#/machines", "#/catalogue", "#/people", "#/audit", "#/account", "#/entity/services/web", "#/nothing"]) {
+      await view(page, hash);
+      assert.deepEqual(await findings(page), [], hash);
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(wider <= 0, `${hash} is ${wider} pixels too wide`);
+      await shot(page, `hub-390-${colorScheme}-${hash.replace(/[^a-z]+/g, "-")}`);
+    }
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+}
+
+test("the log-in and an operation work with the keyboard alone", { skip }, async () => {
+  const { page, context, faults } = await openIn(browser, { to: url, wait: false });
+  assert.ok(await tabTo(page, 'input[name="user"]'));
+  await page.keyboard.type("web/ben");
+  assert.ok(await tabTo(page, 'input[name="password"]'));
+  await page.keyboard.type("password of ben");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Clusters" }).waitFor();
+  assert.ok(await tabTo(page, 'a[href="#/create"]'));
+  await page.keyboard.press("Enter");
+  await page.getByRole("radio", { name: "site" }).waitFor();
+  assert.ok(await tabTo(page, 'input[type="radio"]'));
+  await page.keyboard.press("Space");
+  await page.getByLabel("Name").waitFor();
+  assert.deepEqual(faults, []);
+  await context.close();
+});

@@ -1,0 +1,90 @@
+// Requests to the hub. The token of the session stays in this tab: no other page and no other tab can send it.
+import { signal } from "@preact/signals";
+import { Refusal } from "../refusal";
+import { userOf } from "./texts";
+import type { Fault, Whoami } from "./wire";
+
+const STORED = "cob-hub-token";
+const TENANT = "cob-hub-tenant";
+
+/** A refusal with the faults of a model. */
+export class Refused extends Refusal {
+  constructor(
+    status: number,
+    message: string,
+    hint: string,
+    readonly faults: Fault[],
+  ) {
+    super(status, message, hint);
+  }
+}
+
+/** The user of the session; `null`: nobody is logged in; `undefined`: it is not known yet. */
+export const me = signal<Whoami | null | undefined>(undefined);
+/** The tenant that a super administrator looks at. */
+export const tenant = signal(sessionStorage.getItem(TENANT) ?? "");
+
+export function setTenant(name: string): void {
+  tenant.value = name;
+  sessionStorage.setItem(TENANT, name);
+}
+
+function end(): void {
+  sessionStorage.removeItem(STORED);
+  me.value = null;
+}
+
+export async function request(method: string, path: string, body?: unknown, abort?: AbortSignal): Promise<Response> {
+  const token = sessionStorage.getItem(STORED);
+  const headers = new Headers(body === undefined ? {} : { "content-type": "application/json" });
+  if (token) headers.set("authorization", `Bearer ${token}`);
+  const init: RequestInit = { method, headers, cache: "no-store", credentials: "omit" };
+  if (body !== undefined) init.body = JSON.stringify(body);
+  if (abort) init.signal = abort;
+  const response = await fetch(`/v1/${path}`, init);
+  if (response.ok) return response;
+  const said: { error?: string; hint?: string; faults?: Fault[] } = await response.json().catch(() => ({}));
+  if (response.status === 401 && path !== "sessions") end();
+  throw new Refused(response.status, said.error ?? `the hub answered ${response.status}`, said.hint ?? "", said.faults ?? []);
+}
+
+/** The path with its query; a super administrator's with the tenant. */
+export function path(parts: string[], query: Record<string, string> = {}): string {
+  const words = new URLSearchParams(query);
+  if (me.value?.tenant === null && tenant.value) words.set("tenant", tenant.value);
+  const text = words.toString();
+  return parts.map(encodeURIComponent).join("/") + (text ? `?${text}` : "");
+}
+
+export async function get<T>(parts: string[], query: Record<string, string> = {}, abort?: AbortSignal): Promise<T> {
+  return (await (await request("GET", path(parts, query), undefined, abort)).json()) as T;
+}
+
+export async function send<T>(method: string, parts: string[], body: unknown, query: Record<string, string> = {}): Promise<T> {
+  const response = await request(method, path(parts, query), body);
+  const text = await response.text();
+  return (text ? JSON.parse(text) : undefined) as T;
+}
+
+/** Finds out who is logged in. */
+export async function look(): Promise<void> {
+  if (!sessionStorage.getItem(STORED)) {
+    me.value = null;
+    return;
+  }
+  me.value = (await (await request("GET", "whoami")).json()) as Whoami;
+}
+
+export async function logIn(name: string, password: string): Promise<void> {
+  const response = await request("POST", "sessions", { user: userOf(name), password });
+  sessionStorage.setItem(STORED, ((await response.json()) as { token: string }).token);
+  await look();
+}
+
+export async function logOut(): Promise<void> {
+  try {
+    await request("DELETE", "session");
+  } finally {
+    end();
+  }
+}

@@ -1,0 +1,78 @@
+// The audit: who ordered what, and what was refused.
+import { useState } from "preact/hooks";
+import { Empty } from "../../marks";
+import { useHub } from "../load";
+import { Answered, ClusterLink, JobLink, Moment } from "../parts";
+import type { AuditLine } from "../wire";
+
+/** The most lines of an answer. */
+const MOST = 1000;
+
+export function AuditView() {
+  const [user, setUser] = useState("");
+  const [cluster, setCluster] = useState("");
+  const [after, setAfter] = useState(0);
+  const query = { after: String(after), ...(user.trim() ? { user: user.trim() } : {}), ...(cluster.trim() ? { cluster: cluster.trim() } : {}) };
+  const lines = useHub<AuditLine[]>(["audit"], query, 5000);
+  return (
+    <div class="view">
+      <div class="fields">
+        <h1>Audit</h1>
+        <input type="search" aria-label="User" placeholder="User, as in web/ann" value={user} onInput={(event) => (setUser(event.currentTarget.value), setAfter(0))} />
+        <input type="search" aria-label="Cluster" placeholder="Cluster" value={cluster} onInput={(event) => (setCluster(event.currentTarget.value), setAfter(0))} />
+      </div>
+      <section class="panel scroll-x" aria-label="Lines of the audit" tabIndex={0}>
+        <Answered of={lines}>
+          {(all) =>
+            all.length === 0 ? (
+              <Empty>No lines.</Empty>
+            ) : (
+              <>
+                <table class="list">
+                  <thead>
+                    <tr>
+                      <th scope="col">Number</th>
+                      <th scope="col">Time</th>
+                      <th scope="col">User</th>
+                      <th scope="col">Request</th>
+                      <th scope="col">Cluster</th>
+                      <th scope="col">Job</th>
+                      <th scope="col">Decision</th>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    {all.map((line) => (
+                      <tr key={line.number}>
+                        <td class="number">{line.number}</td>
+                        <td class="nowrap">
+                          <Moment ms={line.time_ms} />
+                        </td>
+                        <td>{line.user}</td>
+                        <td class="detail">{line.request}</td>
+                        <td>{line.cluster ? <ClusterLink name={line.cluster} /> : "–"}</td>
+                        <td>{line.job === undefined ? "–" : <JobLink id={line.job} />}</td>
+                        <td class="detail">{line.decision}</td>
+                      </tr>
+                    ))}
+                  </tbody>
+                </table>
+                <p class="more buttons">
+                  {after > 0 && (
+                    <button type="button" class="small" onClick={() => setAfter(0)}>
+                      First lines
+                    </button>
+                  )}
+                  {all.length === MOST && (
+                    <button type="button" class="small" onClick={() => setAfter(all.at(-1)?.number ?? 0)}>
+                      Following lines
+                    </button>
+                  )}
+                </p>
+              </>
+            )
+          }
+        </Answered>
+      </section>
+    </div>
+  );
+}

@@ -1,0 +1,54 @@
+//! Log-in with a password.
+
+use cob_permissions::UserId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A log-in.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionRequest {
+    /// The user.
+    pub user: UserId,
+    /// The password.
+    pub password: String,
+}
+
+/// A new session. Its token is a token of the API that ends with the session.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Session {
+    /// The token, shown once.
+    pub token: String,
+    /// When the session ends, in milliseconds since 1970-01-01 UTC.
+    pub ends_ms: u64,
+}
+
+/// A new password of a user.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PasswordRequest {
+    /// The user; by default the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserId>,
+    /// The password; absent: the user can't log in with a password any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+}
+
+impl std::fmt::Debug for SessionRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionRequest").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("ends_ms", &self.ends_ms).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for PasswordRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PasswordRequest").field("user", &self.user).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,348 @@
+//! Passwords and sessions. The store has a hash of each password (Argon2id, RFC 9106), and of each session's token.
+//!
+//! A wrong password and an unknown user get the same answer after the same work. Wrong passwords of a user delay the
+//! next attempt for this user; the delay is short, because anyone can cause it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use argon2::password_hash::SaltString;
+use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version};
+use cob_hub_api::{AuditNote, Session};
+use cob_permissions::{Action, Entity, UserId};
+use tokio::sync::Semaphore;
+
+use super::book::Changes;
+use super::error::HubError;
+use super::records::Password;
+use super::{Caller, Credential, Hub, is_known, now_ms, tokens, user_text};
+
+/// The duration of a session.
+const SESSION_MS: u64 = 12 * 3600 * 1000;
+/// The most sessions of a user; a further one ends the oldest.
+const MOST_SESSIONS: usize = 20;
+/// The fewest and the most bytes of a password.
+const LENGTH: std::ops::RangeInclusive<usize> = 10..=256;
+/// The wrong passwords of a user that have no delay.
+const FREE: u32 = 5;
+/// The longest delay.
+const LONGEST_MS: u64 = 60_000;
+/// Wrong passwords count so long.
+const FORGOTTEN_MS: u64 = 15 * 60_000;
+/// The most users whose wrong passwords are counted.
+const MOST_COUNTED: usize = 4096;
+/// The most refused log-ins in the audit in a minute.
+const MOST_NOTED: u32 = 60;
+/// The hashes that are computed at a time; each needs [`MEMORY`].
+const AT_A_TIME: usize = 2;
+/// The memory of a hash in KiB, its passes and lanes (the second recommendation of OWASP's password storage page).
+const MEMORY: (u32, u32, u32) = (19 * 1024, 2, 1);
+/// The hash of no password, for users without one: its check takes the same time.
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5J3Mgc2FsdC4uLg$bm8gcGFzc3dvcmQgaGFzIHRoaXMgaGFzaCwgbm9uZS4";
+
+/// Checks of passwords under way, and the wrong passwords of the last minutes.
+#[derive(Debug)]
+pub(super) struct Gate {
+    work: Arc<Semaphore>,
+    wrong: Mutex<BTreeMap<UserId, Wrong>>,
+    noted: Mutex<Noted>,
+}
+
+/// The refused log-ins in the audit, in this minute.
+#[derive(Debug, Default)]
+struct Noted {
+    minute: u64,
+    count: u32,
+}
+
+/// Wrong passwords of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wrong {
+    count: u32,
+    last_ms: u64,
+}
+
+impl Wrong {
+    /// When the next attempt may begin.
+    fn next_ms(self) -> u64 {
+        let doubled = self.count.checked_sub(FREE).map_or(0, |over| 1000_u64 << over.min(10));
+        self.last_ms.saturating_add(doubled.min(LONGEST_MS))
+    }
+
+    fn is_forgotten(self, now: u64) -> bool {
+        now >= self.last_ms.saturating_add(FORGOTTEN_MS)
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { work: Arc::new(Semaphore::new(AT_A_TIME)), wrong: Mutex::default(), noted: Mutex::default() }
+    }
+}
+
+impl Gate {
+    /// Counts an attempt as wrong until [`Gate::right`] takes it back, so that attempts at the same time count.
+    ///
+    /// # Errors
+    ///
+    /// The user must wait.
+    fn begin(&self, user: &UserId, now: u64) -> Result<(), HubError> {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        wrong.retain(|_, of| !of.is_forgotten(now));
+        let of = wrong.get(user).copied().unwrap_or(Wrong { count: 0, last_ms: now });
+        if of.count > 0 && now < of.next_ms() {
+            return Err(HubError::Later { seconds: (of.next_ms() - now).div_ceil(1000) });
+        }
+        if wrong.len() >= MOST_COUNTED && !wrong.contains_key(user) {
+            return Err(HubError::Busy);
+        }
+        wrong.insert(user.clone(), Wrong { count: of.count + 1, last_ms: now });
+        Ok(())
+    }
+
+    fn right(&self, user: &UserId) {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).remove(user);
+    }
+
+    /// Whether a refusal still fits into the audit of this minute: anyone can cause refusals, and must not fill the disk.
+    fn may_note(&self, now: u64) -> bool {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let minute = now / 60_000;
+        if noted.minute != minute {
+            *noted = Noted { minute, count: 0 };
+        }
+        noted.count += 1;
+        noted.count <= MOST_NOTED
+    }
+
+    /// Runs work with a hash on a thread of its own.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, HubError> {
+        let failed = |e: &dyn std::fmt::Display| HubError::Internal(format!("the password can't be checked: {e}"));
+        let place = self.work.clone().acquire_owned().await.map_err(|e| failed(&e))?;
+        let run = tokio::task::spawn_blocking(move || {
+            let done = work();
+            drop(place);
+            done
+        });
+        run.await.map_err(|e| failed(&e))
+    }
+}
+
+fn hasher() -> Result<Argon2<'static>, HubError> {
+    let (memory, passes, lanes) = MEMORY;
+    let params = Params::new(memory, passes, lanes, None).map_err(|e| HubError::Internal(e.to_string()))?;
+    Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
+}
+
+/// The hash of a password, with a new salt.
+fn hash(password: &str) -> Result<String, HubError> {
+    let mut salt = [0; 16];
+    getrandom::fill(&mut salt).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
+    let failed = |e: argon2::password_hash::Error| HubError::Internal(format!("the password can't be hashed: {e}"));
+    let salt = SaltString::encode_b64(&salt).map_err(failed)?;
+    Ok(hasher()?.hash_password(password.as_bytes(), &salt).map_err(failed)?.to_string())
+}
+
+fn is_right(password: &str, hash: &str) -> bool {
+    let (Ok(hasher), Ok(hash)) = (hasher(), PasswordHash::new(hash)) else { return false };
+    hasher.verify_password(password.as_bytes(), &hash).is_ok()
+}
+
+impl Hub {
+    /// Sets or removes the password of a user. All sessions of the user end.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not manage the credentials of the user, or the password is too short or too long.
+    pub async fn set_password(&self, caller: &Caller, user: UserId, password: Option<String>) -> Result<(), HubError> {
+        {
+            let state = self.state.lock().await;
+            let exists = is_known(&state.directory, &user);
+            self.decide(&state.directory, caller, Action::Execute, &Entity::user(&user), exists)?;
+            if caller.subject.scope.is_some() {
+                self.note(caller, None, None, "refused: the token of the caller has a scope")?;
+                return Err(HubError::Forbidden("a token with a scope sets no password".to_owned()));
+            }
+        }
+        if let Some(password) = &password
+            && !LENGTH.contains(&password.len())
+        {
+            let (least, most) = (LENGTH.start(), LENGTH.end());
+            let length = password.len();
+            return Err(HubError::Bad(format!("the password has {length} bytes; it needs {least} to {most}")));
+        }
+        let hash = match password {
+            Some(password) => Some(self.gate.run(move || hash(&password)).await??),
+            None => None,
+        };
+        let mut state = self.state.lock().await;
+        if !is_known(&state.directory, &user) {
+            return Err(HubError::Missing { what: "user", name: user_text(&user) });
+        }
+        let what = if hash.is_some() { "a password for" } else { "the end of the password of" };
+        self.note(caller, None, None, format!("{what} {}", user_text(&user)))?;
+        let mut changes = Changes::default();
+        let password = hash.map(|hash| Password { user: user.clone(), hash });
+        changes.password(&user, password.as_ref())?;
+        match password {
+            Some(password) => _ = state.passwords.insert(user_text(&user), password),
+            None => _ = state.passwords.remove(&user_text(&user)),
+        }
+        let sessions = state.credentials.iter().filter(|(_, other)| other.session && other.user == user);
+        let ended: Vec<String> = sessions.map(|(hash, _)| hash.clone()).collect();
+        for hash in ended {
+            changes.credential(&hash, None)?;
+            state.credentials.remove(&hash);
+        }
+        self.write(changes).await
+    }
+
+    /// Begins a session.
+    ///
+    /// # Errors
+    ///
+    /// The user or the password is wrong, or there were too many wrong passwords.
+    pub async fn log_in(&self, user: UserId, password: String) -> Result<Session, HubError> {
+        let now = now_ms();
+        self.gate.begin(&user, now)?;
+        let note = |decision: &str| {
+            self.append(AuditNote {
+                tenant: user.tenant.as_ref().map(ToString::to_string),
+                user: user_text(&user),
+                request: "log-in".to_owned(),
+                decision: decision.to_owned(),
+                ..AuditNote::default()
+            })
+        };
+        let known = self.state.lock().await.passwords.get(&user_text(&user)).cloned();
+        let checked = known.as_ref().map_or_else(|| NOBODY.to_owned(), |password| password.hash.clone());
+        let is_right = password.len() <= *LENGTH.end() && self.gate.run(move || is_right(&password, &checked)).await?;
+        let mut state = self.state.lock().await;
+        // The password, or the user, may have changed meanwhile.
+        let is_present = known.is_some() && state.passwords.get(&user_text(&user)) == known.as_ref();
+        if !is_right || !is_present || !is_known(&state.directory, &user) {
+            if self.gate.may_note(now) {
+                note("refused: the user or the password is wrong")?;
+            }
+            return Err(HubError::WrongPassword);
+        }
+        self.gate.right(&user);
+        note("allowed")?;
+        let (token, hash) = tokens::new_token()?;
+        let credential = Credential {
+            user: user.clone(),
+            label: "log-in".to_owned(),
+            scope: None,
+            made_ms: now,
+            ends_ms: Some(now.saturating_add(SESSION_MS)),
+            session: true,
+        };
+        let mut changes = Changes::default();
+        changes.credential(&hash, Some(&credential))?;
+        let ends_ms = now.saturating_add(SESSION_MS);
+        let sessions = state.credentials.iter().filter(|(_, other)| other.session && other.user == user);
+        let mut sessions: Vec<(bool, u64, String)> =
+            sessions.map(|(hash, other)| (!other.has_ended(now), other.made_ms, hash.clone())).collect();
+        sessions.sort();
+        let over = (sessions.len() + 1).saturating_sub(MOST_SESSIONS);
+        let ended = sessions.iter().enumerate().filter(|(at, (lives, ..))| !lives || *at < over);
+        for (_, (_, _, hash)) in ended {
+            changes.credential(hash, None)?;
+            state.credentials.remove(hash);
+        }
+        state.credentials.insert(hash, credential);
+        self.write(changes).await?;
+        Ok(Session { token, ends_ms })
+    }
+
+    /// Ends the session of the caller.
+    ///
+    /// # Errors
+    ///
+    /// The request has no session.
+    pub async fn log_out(&self, caller: &Caller) -> Result<(), HubError> {
+        let Some(hash) = &caller.session else {
+            return Err(HubError::Conflict("the request came without a session".to_owned()));
+        };
+        let mut state = self.state.lock().await;
+        self.note(caller, None, None, "the end of the session")?;
+        let mut changes = Changes::default();
+        changes.credential(hash, None)?;
+        state.credentials.remove(hash);
+        self.write(changes).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> UserId {
+        UserId { tenant: None, name: cob_permissions::Name::new(name).expect("a name") }
+    }
+
+    fn seconds(begun: Result<(), HubError>) -> u64 {
+        match begun {
+            Err(HubError::Later { seconds }) => seconds,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_hash_fits_its_password_alone() {
+        let (one, again) = (hash("correct horse").expect("a hash"), hash("correct horse").expect("a hash"));
+        assert_ne!(one, again, "each hash has its own salt");
+        assert!(one.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{one}");
+        assert!(is_right("correct horse", &one));
+        assert!(!is_right("correct horsf", &one));
+        assert!(!is_right("", &one));
+        assert!(!is_right("correct horse", "no hash"));
+    }
+
+    #[test]
+    fn an_unknown_user_costs_the_same_work() {
+        let parsed = PasswordHash::new(NOBODY).expect("a valid hash");
+        let one = hash("correct horse").expect("a hash");
+        let other = PasswordHash::new(&one).expect("a valid hash");
+        assert_eq!((parsed.algorithm, parsed.version, &parsed.params), (other.algorithm, other.version, &other.params));
+        assert_eq!(parsed.hash.expect("a hash").len(), other.hash.expect("a hash").len());
+        assert!(!is_right("correct horse", NOBODY));
+    }
+
+    #[test]
+    fn wrong_passwords_delay_the_next_attempt_of_the_same_user() {
+        let gate = Gate::default();
+        let (ann, ben) = (user("ann"), user("ben"));
+        let mut now = 1_000_000;
+        for _ in 0..FREE - 1 {
+            gate.begin(&ann, now).expect("no delay");
+        }
+        gate.begin(&ann, now).expect("the last one without a delay");
+        assert_eq!(seconds(gate.begin(&ann, now)), 1);
+        gate.begin(&ben, now).expect("another user");
+        // A refused attempt does not count.
+        assert_eq!(seconds(gate.begin(&ann, now)), 1);
+        for delay in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert_eq!(seconds(gate.begin(&ann, now)), delay);
+            now += delay * 1000;
+            gate.begin(&ann, now).expect("the delay is over");
+        }
+        gate.right(&ann);
+        gate.begin(&ann, now).expect("a right password takes the delay away");
+        now += FORGOTTEN_MS;
+        gate.begin(&ann, now).expect("no delay");
+        assert_eq!(gate.wrong.lock().expect("whole").len(), 1, "what is forgotten leaves no trace");
+    }
+
+    #[test]
+    fn the_counted_users_are_limited() {
+        let gate = Gate::default();
+        for number in 0..MOST_COUNTED {
+            gate.begin(&user(&format!("u{number}")), 5).expect("a place");
+        }
+        assert!(matches!(gate.begin(&user("one-more"), 5), Err(HubError::Busy)));
+        gate.begin(&user("u7"), 5).expect("it has a place");
+        gate.begin(&user("one-more"), 5 + FORGOTTEN_MS).expect("a place");
+    }
+}
