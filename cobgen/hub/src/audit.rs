@@ -3,6 +3,7 @@
 //! The audit is a file of JSON lines. Each line holds the SHA-256 of the line before, so that a changed, removed or
 //! inserted line breaks the chain. The last hash can be kept elsewhere; [`verify`] needs only the file.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -95,25 +96,31 @@ impl Audit {
         Ok(line.number)
     }
 
-    /// The lines after a number that a filter lets through, at most `most`.
+    /// The lines that a filter lets through, at most `most`: the oldest, or the newest in reverse order.
     ///
     /// # Errors
     ///
     /// The file can't be read.
     pub fn lines(
         &self,
-        after: u64,
+        newest: bool,
         most: usize,
         wanted: impl Fn(&AuditLine) -> bool,
     ) -> Result<Vec<AuditLine>, AuditError> {
-        let mut found = Vec::new();
+        let mut found = VecDeque::new();
         read(&self.path, |line, _| {
-            if line.number > after && found.len() < most && wanted(&line) {
-                found.push(line);
+            if (newest || found.len() < most) && wanted(&line) {
+                found.push_back(line);
+                if found.len() > most {
+                    found.pop_front();
+                }
             }
             Ok(())
         })?;
-        Ok(found)
+        if newest {
+            found.make_contiguous().reverse();
+        }
+        Ok(found.into())
     }
 }
 
@@ -204,7 +211,13 @@ mod tests {
         let audit = Audit::open(&path).expect("opened");
         assert_eq!(audit.append(8, note("bob")).expect("written"), 2);
         assert_eq!(verify(&path).expect("valid").lines, 2);
-        let lines = audit.lines(1, 10, |line| line.note.user == "bob").expect("read");
+        let lines = audit.lines(false, 10, |line| line.number > 1 && line.note.user == "bob").expect("read");
         assert_eq!(lines.len(), 1);
+        let numbers = |newest, most| -> Vec<u64> {
+            let lines = audit.lines(newest, most, |_| true).expect("read");
+            lines.iter().map(|line| line.number).collect()
+        };
+        assert_eq!((numbers(false, 10), numbers(true, 10)), (vec![1, 2], vec![2, 1]));
+        assert_eq!((numbers(false, 1), numbers(true, 1)), (vec![1], vec![2]));
     }
 }

@@ -17,7 +17,7 @@ mod session;
 mod token;
 mod usage;
 
-pub use audit::{AuditLine, AuditNote};
+pub use audit::{AuditLine, AuditNote, AuditQuery};
 pub use cluster::{
     Cluster, ClusterQuery, ClusterRequest, ClusterState, Lease, MOST_NODES, Operation, Preview, PreviewNode, Task,
     Wanted,

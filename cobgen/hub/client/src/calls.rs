@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use cob_hub_api::{
-    AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease, LogPart,
-    Machine, Name, Operation, PasswordRequest, Preview, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
+    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease,
+    LogPart, Machine, Name, Operation, PasswordRequest, Preview, Started, Token, TokenInfo, TokenRequest, Usages,
+    Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -21,17 +22,6 @@ pub enum Place {
     Tenant,
     /// The part that all tenants share.
     Shared,
-}
-
-/// Which lines of the audit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AuditQuery {
-    /// Only lines after this number.
-    pub after: u64,
-    /// Only lines of this user.
-    pub user: Option<String>,
-    /// Only lines of this cluster.
-    pub cluster: Option<String>,
 }
 
 impl Place {
@@ -206,12 +196,16 @@ impl Client {
         self.order(Method::DELETE, &Target::of(&["tokens", id]), None::<&()>).await
     }
 
-    /// Lines of the audit, the oldest first; a single answer has a limited number of lines.
+    /// Lines of the audit, in the order of the query; a single answer has a limited number of lines.
     pub async fn audit(&self, query: &AuditQuery) -> Answer<Vec<AuditLine>> {
         let target = Target::of(&["audit"])
-            .with("after", Some(query.after))
+            .with("after", query.after)
+            .with("before", query.before)
+            .with("since_ms", query.since_ms)
+            .with("until_ms", query.until_ms)
             .with("user", query.user.as_ref())
-            .with("cluster", query.cluster.as_ref());
+            .with("cluster", query.cluster.as_ref())
+            .with("newest", query.newest.then_some(true));
         self.get(&target).await
     }
 }

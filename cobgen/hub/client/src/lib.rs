@@ -13,6 +13,6 @@ mod client;
 mod error;
 
 pub use address::{BadAddress, HubAddress};
-pub use calls::{AuditQuery, Place};
+pub use calls::Place;
 pub use client::{Client, Credentials};
 pub use error::CallError;

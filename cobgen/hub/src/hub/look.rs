@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use cob_hub_api::{
-    AuditLine, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Name, UsageOf, Usages, Whoami,
+    AuditLine, AuditQuery, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Name, UsageOf, Usages, Whoami,
 };
 use cob_jobs::{JobId, Limit, Obstacle, Status};
 use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Quota, Standing, may};
@@ -365,13 +365,7 @@ impl Hub {
     /// # Errors
     ///
     /// The caller may not read the audit.
-    pub async fn audit_lines(
-        &self,
-        caller: &Caller,
-        after: u64,
-        user: Option<&str>,
-        cluster: Option<&str>,
-    ) -> Result<Vec<AuditLine>, HubError> {
+    pub async fn audit_lines(&self, caller: &Caller, query: &AuditQuery) -> Result<Vec<AuditLine>, HubError> {
         let name = rights_name("audit")?;
         let thing = match &caller.tenant {
             Some(tenant) => Thing::of_tenant(&rights_name(tenant.as_str())?, Kind::Audit, &name),
@@ -389,12 +383,9 @@ impl Hub {
                 .is_ok_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
         };
         let wanted = |line: &AuditLine| {
-            (tenant.is_none() || line.note.tenant.as_deref() == tenant)
-                && user.is_none_or(|user| line.note.user == user)
-                && cluster.is_none_or(|cluster| line.note.cluster.as_deref() == Some(cluster))
-                && visible(line)
+            (tenant.is_none() || line.note.tenant.as_deref() == tenant) && query.means(line) && visible(line)
         };
-        Ok(self.audit.lines(after, LINES, wanted)?)
+        Ok(self.audit.lines(query.newest, LINES, wanted)?)
     }
 }
 

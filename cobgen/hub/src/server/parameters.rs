@@ -99,16 +99,3 @@ pub(super) struct WhichMachines {
     #[serde(default)]
     pub(super) orphans: bool,
 }
-
-/// Which lines of the audit.
-#[derive(Deserialize, JsonSchema)]
-pub(super) struct WhichLines {
-    /// Only lines after this number.
-    #[serde(default)]
-    #[schemars(range(max = u64::MAX))]
-    pub(super) after: u64,
-    /// Only lines of this user.
-    pub(super) user: Option<String>,
-    /// Only lines about this cluster.
-    pub(super) cluster: Option<String>,
-}

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Extension, State};
 use cob_hub_api::{
-    AuditLine, Cluster, ClusterQuery, ClusterRequest, Entity, EntityWritten, Job, Lease, LogPart, Machine, Operation,
-    PasswordRequest, Preview, Session, SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
+    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, Entity, EntityWritten, Job, Lease, LogPart, Machine,
+    Operation, PasswordRequest, Preview, Session, SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages,
+    Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
@@ -15,7 +16,7 @@ use serde_json::Value;
 use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
 use super::arguments::{Body, Content, InPath, Words};
 use super::parameters::{
-    From, How, OfCluster, OfEntity, OfFile, OfJob, OfSection, OfToken, Version, Where, Which, WhichLines, WhichMachines,
+    From, How, OfCluster, OfEntity, OfFile, OfJob, OfSection, OfToken, Version, Where, Which, WhichMachines,
 };
 use crate::hub::{Caller, Credential, Hub, HubError};
 
@@ -262,8 +263,8 @@ pub(super) async fn revoke_token(
 pub(super) async fn audit(
     State(hub): Shared,
     Extension(caller): Who,
-    Words(which): Words<WhichLines>,
+    Words(query): Words<AuditQuery>,
 ) -> Answered<Vec<AuditLine>> {
-    let lines = hub.audit_lines(&caller, which.after, which.user.as_deref(), which.cluster.as_deref()).await?;
+    let lines = hub.audit_lines(&caller, &query).await?;
     Ok(Json(lines))
 }

@@ -63,7 +63,8 @@ function View() {
     default:
       return (
         <div class="view">
-          <Failed error="The page has no such view." hint="Choose one at the top." />
+          <h1>No such view</h1>
+          <Failed error="The page has no view at this address." hint="Choose one at the top." />
         </div>
       );
   }

@@ -541,8 +541,14 @@ pub(crate) enum HubCommand {
     #[command(after_help = help::AUDIT)]
     Audit {
         /// Only lines after this number
-        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-        after: u64,
+        #[arg(long, value_name = "NUMBER")]
+        after: Option<u64>,
+        /// Only lines of the last time, as in 2h or 7d
+        #[arg(long, value_name = "DURATION", value_parser = parse_span)]
+        since: Option<Duration>,
+        /// The newest lines, the newest first
+        #[arg(long)]
+        newest: bool,
         /// Only lines of this user: TENANT/USER, or a super administrator
         #[arg(long, value_name = "USER")]
         user: Option<String>,

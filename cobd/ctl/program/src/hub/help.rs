@@ -166,7 +166,8 @@ All sessions of the user end; tokens stay. The hub keeps only a hash.";
 
 pub(super) const AUDIT: &str = "\
 Examples:
-  cobctl hub audit --cluster shop
+  cobctl hub audit --newest --cluster shop
+  cobctl hub audit --since 1d
   cobctl hub audit --user web/ann --json | jq .decision
 
 Prints up to 1000 lines; --after NUMBER prints the following ones. `cobhub verify-audit` checks the file itself.";

@@ -5,8 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use cob_hub_api::{Machine, PasswordRequest, TokenRequest, UsageOf};
-use cob_hub_client::AuditQuery;
+use cob_hub_api::{AuditQuery, Machine, PasswordRequest, TokenRequest, UsageOf};
 use cob_permissions::{Change, Directory, Grant, GrantId, Grantee, Name, Names, Pattern, Quota, Tenant, UserId};
 use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::Screen;
@@ -128,7 +127,12 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: HubComm
             client.revoke_token(&id).await.map_err(failure)?;
             context.answer(screen, &json!({ "token": id }), &format!("the token {id} is not valid any more"))
         }
-        HubCommand::Audit { after, user, cluster } => audit(context, screen, AuditQuery { after, user, cluster }).await,
+        HubCommand::Audit { after, since, newest, user, cluster } => {
+            let since_ms =
+                since.map(|since| show::now_ms().saturating_sub(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)));
+            let query = AuditQuery { after, since_ms, newest, user, cluster, ..AuditQuery::default() };
+            audit(context, screen, query).await
+        }
         HubCommand::Machines { orphans } => {
             let machines = if orphans { client.orphans().await } else { client.machines().await };
             machines_of(context, screen, &machines.map_err(failure)?, orphans)

@@ -11,15 +11,15 @@ const MOST = 1000;
 export function AuditView() {
   const [user, setUser] = useState("");
   const [cluster, setCluster] = useState("");
-  const [after, setAfter] = useState(0);
-  const query = { after: String(after), ...(user.trim() ? { user: user.trim() } : {}), ...(cluster.trim() ? { cluster: cluster.trim() } : {}) };
+  const [before, setBefore] = useState(0);
+  const query = { newest: "true", ...(before > 0 ? { before: String(before) } : {}), ...(user.trim() ? { user: user.trim() } : {}), ...(cluster.trim() ? { cluster: cluster.trim() } : {}) };
   const lines = useHub<AuditLine[]>(["audit"], query, 5000);
   return (
     <div class="view">
       <div class="fields">
         <h1>Audit</h1>
-        <input type="search" aria-label="User" placeholder="User, as in web/ann" value={user} onInput={(event) => (setUser(event.currentTarget.value), setAfter(0))} />
-        <input type="search" aria-label="Cluster" placeholder="Cluster" value={cluster} onInput={(event) => (setCluster(event.currentTarget.value), setAfter(0))} />
+        <input type="search" aria-label="User" placeholder="User, as in web/ann" value={user} onInput={(event) => (setUser(event.currentTarget.value), setBefore(0))} />
+        <input type="search" aria-label="Cluster" placeholder="Cluster" value={cluster} onInput={(event) => (setCluster(event.currentTarget.value), setBefore(0))} />
       </div>
       <section class="panel scroll-x" aria-label="Lines of the audit" tabIndex={0}>
         <Answered of={lines}>
@@ -57,14 +57,14 @@ export function AuditView() {
                   </tbody>
                 </table>
                 <p class="more buttons">
-                  {after > 0 && (
-                    <button type="button" class="small" onClick={() => setAfter(0)}>
-                      First lines
+                  {before > 0 && (
+                    <button type="button" class="small" onClick={() => setBefore(0)}>
+                      Newest lines
                     </button>
                   )}
                   {all.length === MOST && (
-                    <button type="button" class="small" onClick={() => setAfter(all.at(-1)?.number ?? 0)}>
-                      Following lines
+                    <button type="button" class="small" onClick={() => setBefore(all.at(-1)?.number ?? 0)}>
+                      Older lines
                     </button>
                   )}
                 </p>

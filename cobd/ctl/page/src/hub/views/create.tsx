@@ -117,7 +117,7 @@ function Form({ template, of }: { template: string; of: Template }) {
     <form class="stack" onSubmit={submit}>
       <Section title="Cluster">
         <div class="form-grid">
-          <Field label="Name" hint="small letters, digits and -">
+          <Field label="Name" hint="lower-case letters, digits and -">
             <input required value={name} onInput={(event) => setName(event.currentTarget.value)} autocapitalize="none" autocomplete="off" spellcheck={false} />
           </Field>
           <Field label="Nodes">

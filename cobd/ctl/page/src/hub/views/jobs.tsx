@@ -101,7 +101,7 @@ export function JobView({ id }: { id: string }) {
               {found.reason && <Failed error={found.reason} hint={found.hint ?? ""} />}
               <p class="muted">
                 {found.user} gave the order at <Moment ms={found.submitted_ms} />
-                {found.started_ms !== undefined && <> · runs for {span((found.ended_ms ?? Date.now()) - found.started_ms)}</>}
+                {found.started_ms !== undefined && <> · {isOver(found.state) ? "it took" : "it runs for"} {span((found.ended_ms ?? Date.now()) - found.started_ms)}</>}
               </p>
             </header>
             <Log id={found.id} over={isOver(found.state)} />
@@ -123,8 +123,7 @@ function Progress({ job }: { job: Job }) {
     <p class="job-progress">
       <progress max={job.steps} value={job.steps_done} aria-label="Steps that are done" />
       <span>
-        step {Math.min(job.steps_done + 1, job.steps)} of {job.steps}
-        {job.step && `: ${job.step}`}
+        {isOver(job.state) ? `${job.steps_done} of ${job.steps} steps are done` : `step ${Math.min(job.steps_done + 1, job.steps)} of ${job.steps}${job.step ? `: ${job.step}` : ""}`}
       </span>
     </p>
   );

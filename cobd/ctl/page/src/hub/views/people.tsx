@@ -194,7 +194,7 @@ function WishDialog({ wish, close }: { wish: Wish; close: () => void }) {
   const [perUser, setPerUser] = useState(() => textsOf(wish.do === "quota" ? wish.perUser : {}));
   const [limits, each] = [quotaOf(quota), quotaOf(perUser)];
   const nameField = (label: string) => (
-    <Field label={label} hint="small letters, digits and -">
+    <Field label={label} hint="lower-case letters, digits and -">
       <input required value={name} onInput={(event) => setName(event.currentTarget.value)} autocapitalize="none" autocomplete="off" spellcheck={false} />
     </Field>
   );
