@@ -88,14 +88,17 @@ struct ServeArgs {
     /// The longest lease, in seconds
     #[arg(long, value_name = "SECONDS")]
     longest_lease: Option<u64>,
+    /// How long before the end of a lease the callback hears of it, in seconds; three quarters of a shorter lease pass first
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
+    lease_warning: u64,
     /// The longest duration of a switch, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     switch_limit: u64,
     /// The most jobs at a time
     #[arg(long, value_name = "N", default_value_t = 20)]
     parallel_jobs: usize,
-    /// A program that hears of jobs, as `PROGRAM before|succeeded|failed FILE`; the file describes the job as JSON. A
-    /// status other than 0 before the job forbids it
+    /// A program that hears of jobs and of leases that end soon, as `PROGRAM before|succeeded|failed|lease FILE`; the
+    /// file describes the event as JSON. A status other than 0 before the job forbids it
     #[arg(long, value_name = "PROGRAM")]
     callback: Option<PathBuf>,
     /// The public key of a publisher; once for each. With a publisher, hosts and hub prove their identities, and hosts
@@ -174,6 +177,7 @@ fn config(args: ServeArgs) -> anyhow::Result<Config> {
         programs: programs.canonicalize()?,
         default_lease_s: args.default_lease,
         longest_lease_s: args.longest_lease,
+        lease_warning_s: args.lease_warning,
         switch_limit_s: args.switch_limit,
         parallel_jobs: args.parallel_jobs,
         callback: args.callback.map(std::path::absolute).transpose()?,

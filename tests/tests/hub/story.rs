@@ -1,11 +1,13 @@
 //! The life of a cluster, as its user sees it.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use cob_tests::processes;
 use cob_tests::wait::comes_true;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::yard::{PATIENCE, Yard, hosts, text};
 
@@ -101,13 +103,20 @@ fn operations_on_different_clusters_run_at_the_same_time() {
 
 #[test]
 fn a_cluster_whose_lease_has_ended_is_deleted() {
-    let mut yard = Yard::new(&["--longest-lease", "3600"]);
+    let heard = tempfile::tempdir().expect("a folder");
+    let callback = heard.path().join("callback");
+    let said = heard.path().join("said");
+    let script = format!("#!/bin/sh\n[ $1 != lease ] || cat $2 >> {}\n", said.display());
+    fs::write(&callback, script).expect("written");
+    fs::set_permissions(&callback, fs::Permissions::from_mode(0o755)).expect("set");
+    let program = callback.to_str().expect("text");
+    let mut yard = Yard::new(&["--longest-lease", "3600", "--callback", program]);
     yard.catalogue();
     yard.tenant("web", &["ann"]);
     let wanted = json!({ "template": "shop", "nodes": 1, "services": ["db"] });
     let too_long = json!({ "name": "shop", "wanted": wanted, "lease_s": 3601 });
     assert_eq!(yard.user("web/ann", "POST", "/v1/clusters", Some(too_long)).0, 400);
-    let request = json!({ "name": "shop", "wanted": wanted, "lease_s": 3 });
+    let request = json!({ "name": "shop", "wanted": wanted, "lease_s": 4 });
     let (status, answer) = yard.user("web/ann", "POST", "/v1/clusters", Some(request));
     assert_eq!(status, 202, "{answer}");
     yard.succeeds("web/ann", 1);
@@ -117,6 +126,13 @@ fn a_cluster_whose_lease_has_ended_is_deleted() {
     let (_, lines) = yard.user("web/adm", "GET", "/v1/audit", None);
     let lapsed = lines.as_array().expect("lines").iter().any(|line| line["request"] == "the lease has ended");
     assert!(lapsed, "{lines}");
+    // The owner was warned before, once.
+    assert_eq!(lines.to_string().matches("a warning for web/ann").count(), 1, "{lines}");
+    let warning: Value = serde_json::from_str(&fs::read_to_string(&said).expect("read")).expect("one warning");
+    let expected = json!({ "event": "lease", "tenant": "web", "cluster": "shop", "owner": "ann" });
+    for (key, value) in expected.as_object().expect("an object") {
+        assert_eq!(warning[key], *value, "{warning}");
+    }
 }
 
 #[test]

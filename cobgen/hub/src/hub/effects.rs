@@ -45,7 +45,7 @@ impl Hub {
         Ok(())
     }
 
-    async fn handle(&self, mut news: Receiver<News>) {
+    async fn handle(self: Arc<Self>, mut news: Receiver<News>) {
         loop {
             let next = self.next_look().await;
             let handled = tokio::select! {
@@ -68,7 +68,8 @@ impl Hub {
         let busy = super::open_jobs(&state);
         let idle = state.clusters.values().filter(|cluster| !busy.contains_key(&cluster.queue_name()));
         let leases = idle.filter_map(ClusterRecord::deletion_due_ms);
-        let due = leases.chain(state.queue.next_tick().map(|at| at.0)).min();
+        let ticks = state.queue.next_tick().map(|at| at.0);
+        let due = leases.chain(ticks).chain(self.next_warning(&state)).min();
         let wait = due.map_or(LOOK, |due| Duration::from_millis(due.saturating_sub(now_ms())));
         // A clock that jumps, or a lease whose deletion failed, must not make the hub busy.
         wait.clamp(Duration::from_millis(100), LOOK)
@@ -106,13 +107,14 @@ impl Hub {
     }
 
     /// Time has passed.
-    async fn look(&self) -> Result<(), HubError> {
+    async fn look(self: &Arc<Self>) -> Result<(), HubError> {
         let mut state = self.state.lock().await;
         let now = now_ms();
         let effects = state.queue.tick(Millis(now));
         let mut changes = Changes::default();
         changes.queue(&mut state.queue)?;
         self.settle(&mut state, changes, effects).await?;
+        self.begin_warnings(&state);
         let busy = super::open_jobs(&state);
         let lapsed: Vec<ClusterRecord> = state
             .clusters

@@ -21,6 +21,7 @@ mod preview;
 mod records;
 mod runner;
 mod tokens;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -62,6 +63,8 @@ pub struct Config {
     pub default_lease_s: Option<u64>,
     /// The longest lease, in seconds.
     pub longest_lease_s: Option<u64>,
+    /// How long before the end of a lease its owner is warned, in seconds.
+    pub lease_warning_s: u64,
     /// The longest duration of a switch, in seconds.
     pub switch_limit_s: u64,
     /// The most jobs that run at a time.
@@ -98,6 +101,7 @@ pub struct Hub {
     runner: Runner,
     depots: Depots,
     gate: passwords::Gate,
+    warnings: warnings::Warnings,
     /// The public half of the hub's own key as an operator; absent without keys.
     operator: Option<String>,
     /// A timer or limit has changed.
@@ -169,6 +173,7 @@ impl Hub {
             runner,
             depots,
             gate: passwords::Gate::default(),
+            warnings: warnings::Warnings::default(),
             operator,
             changed: Notify::new(),
             broken: Notify::new(),
@@ -324,6 +329,7 @@ impl Hub {
         let id = (record.tenant.clone(), name.clone());
         record.lease_ends_ms = self.lease(now_ms(), Some(lease_s))?;
         record.lapse = None;
+        record.warned_ms = None;
         self.note(caller, Some(name), None, "allowed")?;
         let mut changes = Changes::default();
         changes.cluster(&id, Some(&record))?;

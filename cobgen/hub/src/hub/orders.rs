@@ -65,6 +65,7 @@ impl Hub {
             keep_failed: request.keep_failed,
             depot_port: self.free_port(&state)?,
             lapse: None,
+            warned_ms: None,
         };
         let operation = Operation::Create {};
         let order = Order { caller, tenant: &tenant, cluster: &request.name, operation, record: Some(record) };

@@ -43,6 +43,9 @@ pub struct ClusterRecord {
     /// The deletions after the end of the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lapse: Option<Lapse>,
+    /// When its owner was warned that the lease ends soon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warned_ms: Option<u64>,
 }
 
 /// Deletions of a cluster whose lease has ended.
@@ -237,12 +240,12 @@ impl crate::job::machines::MachineRecord {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use cob_hub_api::Wanted;
 
     use super::*;
 
-    fn record(name: &str, state: ClusterState) -> ClusterRecord {
+    pub(in crate::hub) fn record(name: &str, state: ClusterState) -> ClusterRecord {
         let wanted = Wanted {
             template: "shop".to_owned(),
             nodes: 1,
@@ -264,7 +267,8 @@ mod tests {
             lease_ends_ms: None,
             keep_failed: false,
             depot_port: None,
-            lapse: Default::default(),
+            lapse: None,
+            warned_ms: None,
         }
     }
 

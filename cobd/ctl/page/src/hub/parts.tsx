@@ -36,12 +36,14 @@ export function Moment({ ms }: { ms: number | undefined }) {
   );
 }
 
+const DAY = 86_400_000;
+
 /** How long until a moment: the end of a lease. */
 export function Until({ ms }: { ms: number | undefined }) {
   if (ms === undefined) return <span class="muted">no end</span>;
   const left = ms - Date.now();
   return (
-    <time class="number" dateTime={new Date(ms).toISOString()} title={moment(ms, 0)}>
+    <time class={`number ${left < DAY ? "warning" : ""}`} dateTime={new Date(ms).toISOString()} title={moment(ms, 0)}>
       {left > 0 ? `in ${span(left)}` : "ended"}
     </time>
   );
