@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 19] = [
+const SETTINGS: [&str; 21] = [
     "acme-certificate",
     "alternative",
     "apt-source",
@@ -55,6 +55,8 @@ const SETTINGS: [&str; 19] = [
     "lvm-volume",
     "network",
     "nfs-export",
+    "node-packages",
+    "python-env",
     "swap-file",
     "timezone",
 ];

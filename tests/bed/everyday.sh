@@ -8,8 +8,9 @@ source "$here/cluster.sh"
 
 kills=${COB_BED_KILLS:-12}
 
-on h2 sh -c 'command -v curl >/dev/null && command -v git >/dev/null && command -v python3 >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
-    { echo "skipped: everyday kinds, for the host lacks curl, git, python3 or tzdata"; return 0; }
+on h2 sh -c 'command -v curl >/dev/null && command -v git >/dev/null && command -v npm >/dev/null &&
+    python3 -c "import ensurepip, venv" && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
+    { echo "skipped: everyday kinds, for the host lacks curl, git, npm, python3-venv or tzdata"; return 0; }
 
 # A host as an administrator leaves it: a user, files of packages, a service with its settings, a web server.
 # Lines of two absent objects that touch return in any order.
@@ -27,6 +28,27 @@ on h2 sh -c 'groupadd --system staff2; useradd --create-home --home-dir /srv/olg
     for n in 1 2; do printf "#!/bin/sh\necho editor %s\n" $n > /usr/local/bin/ed$n; chmod 755 /usr/local/bin/ed$n; done
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed1 20 --slave /usr/local/share/ed.1 ed.1 /usr/local/bin/ed1 >/dev/null
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed2 10 >/dev/null'
+# Packages of Python and of Node.js, each with a program.
+on h2 python3 - <<'PACKAGES'
+import os, zipfile
+os.makedirs("/srv/wheels")
+with zipfile.ZipFile("/srv/wheels/hello-1.0-py3-none-any.whl", "w") as wheel:
+    for name, text in {
+        "hello.py": "def main():\n    print('hello from python')\n",
+        "hello-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n",
+        "hello-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "hello-1.0.dist-info/entry_points.txt": "[console_scripts]\nhello = hello:main\n",
+        "hello-1.0.dist-info/RECORD": "",
+    }.items():
+        wheel.writestr(name, text)
+os.makedirs("/srv/hello")
+for name, text in {
+    "package.json": '{"name": "hello", "version": "1.0.0", "bin": "run.js"}',
+    "run.js": "#!/usr/bin/env node\nconsole.log('hello from node')\n",
+}.items():
+    with open("/srv/hello/" + name, "w") as file:
+        file.write(text)
+PACKAGES
 on h2 systemd-run --quiet --unit=web --working-directory=/srv/www python3 -m http.server --bind 127.0.0.1 8099
 tool=$(on h2 sha256sum /srv/www/tool | cut -d' ' -f1)
 app=$(on h2 sha256sum /srv/www/app.tar.gz | cut -d' ' -f1)
@@ -52,6 +74,8 @@ cobs:
   h2/private: {kind: attributes, content: {path: /srv/private, mode: "0640", owner: olga}}
   h2/app: {kind: archive, content: {url: "http://127.0.0.1:8099/app.tar.gz", sha256: $app, to: /srv/app, strip: 1}}
   h2/code: {kind: git-checkout, content: {repo: /srv/code, ref: v1, path: /srv/checkout}}
+  h2/python: {kind: python-env, content: {path: /srv/python, packages: {hello: "1.0"}, find_links: [/srv/wheels], no_index: true}}
+  h2/node: {kind: node-packages, content: {path: /srv/node, packages: {hello: "file:/srv/hello"}}}
   h2/former: {kind: host-entry, content: {names: [former], absent: true}}
   h2/otto: {kind: user, content: {name: otto, absent: true}}
   h2/staff: {kind: group, content: {name: staff2, absent: true}}
@@ -70,6 +94,7 @@ effects() {
         /usr/local/bin/ed && /usr/local/bin/tool && stat -c "%a %U" /usr/local/bin/tool /srv/olga/.ssh /srv/olga/.ssh/authorized_keys &&
         getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job && cat /srv/app.ini /srv/app.yaml /srv/limit &&
         stat -c "%a %U" /srv/private && /srv/app/run && cat /srv/checkout/file && git -C /srv/checkout status --short &&
+        /srv/python/bin/hello && /srv/node/node_modules/.bin/hello &&
         ! getent passwd otto && ! getent group staff2 && cat /etc/hosts'
 }
 
@@ -82,6 +107,7 @@ everyday_effects=$(effects)
 grep -q "^PermitRootLogin no$" <<< "$everyday_effects"
 grep -q "^restrict ssh-ed25519 " <<< "$everyday_effects"
 grep -q "^editor 2$" <<< "$everyday_effects" && grep -q "^tool 1.4$" <<< "$everyday_effects"
+grep -q "^hello from python$" <<< "$everyday_effects" && grep -q "^hello from node$" <<< "$everyday_effects"
 everyday_listing=$(listing_of h2)
 ctl check >/dev/null
 [ "$(effects)" = "$everyday_effects" ]
@@ -90,7 +116,7 @@ ctl check >/dev/null
 step "what a user undoes is drift, and comes back"
 on h2 sh -c 'mkdir /srv/old; rm -r /srv/made; sed -i s/^PermitRootLogin.*/PermitRootLogin\ yes/ /srv/sshd_config; echo UsePAM no >> /srv/sshd_config
     sed -i s/^Max=.*/Max=9/ /srv/app.ini; chmod 666 /srv/private; echo 8 > /srv/limit; echo "10.9.9.8 former" >> /etc/hosts
-    rm /srv/olga/.ssh/authorized_keys /usr/local/bin/tool; ln -sfn /usr/share/zoneinfo/UTC /etc/localtime; update-alternatives --auto ed 2>/dev/null'
+    rm -r /srv/olga/.ssh/authorized_keys /usr/local/bin/tool /srv/python /srv/node; ln -sfn /usr/share/zoneinfo/UTC /etc/localtime; update-alternatives --auto ed 2>/dev/null'
 ctl check >/dev/null 2>&1 || true
 is_back() { [ "$(effects)" = "$everyday_effects" ]; }
 soon is_back
@@ -135,6 +161,6 @@ on h2 systemctl stop web
 limit_starts h2
 on h2 sh -c 'userdel --remove olga 2>/dev/null; userdel --remove otto 2>/dev/null; groupdel staff2; update-alternatives --remove-all ed >/dev/null
     sed -i "/^10.9.9.8 /d" /etc/hosts
-    rm -rf /srv/sshd_config /srv/old /srv/code /srv/app.ini /srv/app.yaml /srv/private /srv/limit /srv/www /usr/local/bin/ed1 /usr/local/bin/ed2'
+    rm -rf /srv/sshd_config /srv/old /srv/code /srv/app.ini /srv/app.yaml /srv/private /srv/limit /srv/www /srv/wheels /srv/hello /usr/local/bin/ed1 /usr/local/bin/ed2'
 on h1 rm $site/everyday.yaml
 switch_cluster

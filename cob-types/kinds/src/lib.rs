@@ -38,9 +38,11 @@ mod mariadb;
 mod mount;
 mod network;
 mod nfs_export;
+mod node_packages;
 mod package;
 mod postgresql;
 mod private_key;
+mod python_env;
 mod service;
 mod source;
 mod sql;
@@ -86,11 +88,13 @@ pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, Mari
 pub use mount::{Mount, unit_name};
 pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
 pub use nfs_export::{NfsExport, NfsOptions};
+pub use node_packages::NodePackages;
 pub use package::{Package, Version};
 pub use postgresql::{
     PostgresqlDatabase, PostgresqlExtension, PostgresqlGrant, PostgresqlObjects, PostgresqlRole, PostgresqlServer,
 };
 pub use private_key::{KeyType, PrivateKey};
+pub use python_env::PythonEnv;
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};
 pub use sql::aside_name;
@@ -123,6 +127,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Download>(),
     Entry::of::<Archive>(),
     Entry::of::<GitCheckout>(),
+    Entry::of::<PythonEnv>(),
+    Entry::of::<NodePackages>(),
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
     Entry::of::<SwapFile>(),

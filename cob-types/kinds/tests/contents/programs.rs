@@ -1,4 +1,4 @@
-//! Contents of programs that run permanently.
+//! Contents of programs that run permanently, and of packages for programs.
 
 use super::Row;
 
@@ -95,6 +95,66 @@ pub(super) const PROGRAMS: &[Row] = &[
             r#"{"start": "sleep 5", "exports": ["port"]}"#,
             r#"{"start": "sleep 5", "settle": "200h"}"#,
             r#"{"start": "sleep 5", "stopp": "true"}"#,
+        ],
+    ),
+    (
+        "python-env",
+        &[
+            r#"{"path": "/opt/x"}"#,
+            r#"{"path": "/opt/x", "packages": {"flask": "3.0.3", "uvicorn[standard]": ">=0.20,<1", "Six": ""}}"#,
+            r#"{"path": "/opt/x", "requirements": "/srv/x/requirements.txt", "interpreter": "/usr/bin/python3.11"}"#,
+            r#"{"path": "/opt/x", "index": "https://h/simple", "extra_indexes": ["http://h/more"], "exact": true}"#,
+            r#"{"path": "/opt/x", "find_links": ["/srv/wheels"], "no_index": true, "only_binary": true}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "==1.*", "b": "~=1.4, !=1.4.2", "c": "1!2.0rc1+local.1"}}"#,
+        ],
+        &[
+            "null",
+            "{}",
+            r#"{"path": "/opt"}"#,
+            r#"{"path": "/opt/my app"}"#,
+            r#"{"path": "/opt/a:b"}"#,
+            r#"{"path": "/opt/x", "packages": {"--index-url=http://h": ""}}"#,
+            r#"{"path": "/opt/x", "packages": {"a b": ""}}"#,
+            r#"{"path": "/opt/x", "packages": {"a[": ""}}"#,
+            r#"{"path": "/opt/x", "packages": {"a.b": "1", "A_B": "2"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": 1}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": " --pre"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": ">=2,"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": ">=2.*"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "@ file:///x"}}"#,
+            r#"{"path": "/opt/x", "requirements": "requirements.txt"}"#,
+            r#"{"path": "/opt/x", "interpreter": "-c"}"#,
+            r#"{"path": "/opt/x", "interpreter": "bin/python"}"#,
+            r#"{"path": "/opt/x", "index": "https://me:secret@h/simple"}"#,
+            r#"{"path": "/opt/x", "extra_indexes": ["h/simple"]}"#,
+            r#"{"path": "/opt/x", "find_links": ["wheels"]}"#,
+            r#"{"path": "/opt/x", "index": "https://h/simple", "no_index": true}"#,
+            r#"{"path": "/opt/x", "root": "/srv/host"}"#,
+        ],
+    ),
+    (
+        "node-packages",
+        &[
+            r#"{"path": "/opt/x", "packages": {"lodash": "4.17.21", "@a/b": "^1.2 || 3.x", "c": "latest"}}"#,
+            r#"{"path": "/opt/x", "packages": {"own": "file:/srv/own-1.0.tgz"}, "ignore_scripts": true, "exact": true}"#,
+            r#"{"path": "/opt/x", "lock": "/srv/app/package-lock.json", "dev": true, "registry": "https://h/npm"}"#,
+        ],
+        &[
+            "null",
+            r#"{"path": "/opt/x"}"#,
+            r#"{"path": "/usr/lib", "packages": {"a": "1"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "1"}, "lock": "/srv/app/package-lock.json"}"#,
+            r#"{"path": "/opt/x", "lock": "package-lock.json"}"#,
+            r#"{"path": "/opt/x", "lock": "/srv/app/package.json"}"#,
+            r#"{"path": "/opt/x", "packages": {"A": "1"}}"#,
+            r#"{"path": "/opt/x", "packages": {"../a": "1"}}"#,
+            r#"{"path": "/opt/x", "packages": {"@a": "1"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": ""}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "--global"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "git+https://h/x"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "file:../x"}}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "1"}, "dev": true}"#,
+            r#"{"path": "/opt/x", "packages": {"a": "1"}, "registry": "https://me:secret@h/"}"#,
         ],
     ),
 ];

@@ -49,7 +49,7 @@ impl Unpacked {
     fn tree(&self) -> Result<Tree, String> {
         let place = place::real(&self.host, &self.content.to)?;
         let owner = self.content.owner.is_some() || self.content.group.is_some();
-        Ok(Tree { place, own: self.own.clone(), rules: Rules { owner, git: false } })
+        Ok(Tree { place, own: self.own.clone(), rules: Rules { owner, git: false, packages: None } })
     }
 
     /// The archive on the host.
@@ -116,19 +116,16 @@ impl Spec for Unpacked {
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
-        let state = self.tree()?.state(before)?;
-        let Some(source) = state.source else { return Ok(None) };
-        let mut found = json!({ "archive": source, "changes": state.changes });
+        let mut found = self.tree()?.look("archive", before)?;
         // The transition was killed after its last step but one.
-        if state.unfinished || self.own.join(PART).exists() {
+        if let Some(found) = found.as_mut().filter(|_| self.own.join(PART).exists()) {
             found["unfinished"] = json!(true);
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
     fn before(&self) -> Result<Option<Value>, String> {
-        // The folder is ours already.
-        if self.own.join(NOTE).exists() { Ok(None) } else { self.tree()?.before().map(Some) }
+        self.tree()?.before()
     }
 
     fn wanted(&self) -> Value {

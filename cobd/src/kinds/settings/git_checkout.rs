@@ -29,7 +29,7 @@ struct Known {
 impl Entry<GitCheckout> {
     fn tree(&self) -> Result<Tree, String> {
         let place = place::real(&self.host, &self.content.path)?;
-        Ok(Tree { place, own: self.own.to_owned(), rules: Rules { owner: false, git: true } })
+        Ok(Tree { place, own: self.own.to_owned(), rules: Rules { owner: false, git: true, packages: None } })
     }
 
     /// The origin of the folder, if the commit is known.
@@ -108,18 +108,11 @@ impl Spec for Entry<GitCheckout> {
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
-        let state = self.tree()?.state(before)?;
-        let Some(source) = state.source else { return Ok(None) };
-        let mut found = json!({ "commit": source, "changes": state.changes });
-        if state.unfinished {
-            found["unfinished"] = json!(true);
-        }
-        Ok(Some(found))
+        self.tree()?.look("commit", before)
     }
 
     fn before(&self) -> Result<Option<Value>, String> {
-        // The folder is ours already.
-        if self.own.join(NOTE).exists() { Ok(None) } else { self.tree()?.before().map(Some) }
+        self.tree()?.before()
     }
 
     fn wanted(&self) -> Value {

@@ -46,11 +46,14 @@ mod mounted;
 mod mounts_test;
 mod network;
 mod nfs_export;
+mod node_packages;
 #[cfg(test)]
 mod observed_test;
+mod packages;
 mod parameter;
 mod place;
 mod postgresql;
+mod python_env;
 mod record;
 mod refused;
 mod remount;
@@ -69,7 +72,8 @@ mod user;
 mod web_test;
 
 use cob_kinds::{
-    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, LvmVolume, SwapFile, Timezone,
+    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, LvmVolume, NodePackages,
+    PythonEnv, SwapFile, Timezone,
 };
 
 use self::setting::{Entry, Plain, Setting, Spec};
@@ -109,11 +113,13 @@ pub(super) const ALL: &[&dyn Native] = &[
     &mount::MountSetting,
     &Plain::<Interface>::KIND,
     &nfs_export::NfsExportSetting,
+    &Plain::<NodePackages>::KIND,
     &postgresql::DatabaseSetting,
     &postgresql::ExtensionSetting,
     &postgresql::GrantSetting,
     &postgresql::RoleSetting,
     &certificate::PrivateKeySetting,
+    &Plain::<PythonEnv>::KIND,
     &Plain::<SwapFile>::KIND,
     &sysctl::SysctlSetting,
     &Plain::<Timezone>::KIND,

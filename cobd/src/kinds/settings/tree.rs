@@ -10,6 +10,8 @@
 //!
 //! A record in the own folder has all paths with mode and checksum. It is durable before the exchange, so that a killed
 //! transition finds out which folder is which. What was there first is known by its inode, which the note has.
+//!
+//! Of a folder with packages the record has names and versions, too: a check compares only these.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +25,7 @@ use serde_json::{Value, json};
 
 use super::{fetch, ignored, place, record};
 use crate::durable;
-use crate::kinds::native::inspect;
+use crate::kinds::native::{NOTE, inspect};
 
 /// The record of the folder at the place.
 pub(super) const RECORD: &str = "tree.json";
@@ -51,9 +53,22 @@ pub(super) struct Rules {
     pub(super) owner: bool,
     /// The folder is a checkout of git, whose own data changes all the time.
     pub(super) git: bool,
+    /// The folder has packages.
+    pub(super) packages: Option<Packages>,
 }
 
-/// The paths of a folder, each with its sort, mode and checksum.
+/// A folder with packages. Only names and versions count, so that a check of many files is quick.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packages {
+    /// Reads names and versions.
+    pub(super) read: fn(&Path) -> Result<Nodes, String>,
+    /// Packages that users added are changes.
+    pub(super) exact: bool,
+    /// The name of folders that programs fill while they use the packages.
+    pub(super) cache: &'static str,
+}
+
+/// The paths of a folder, each with its sort, mode and checksum; or its packages with their versions.
 pub(super) type Nodes = BTreeMap<String, String>;
 
 /// The record of a folder.
@@ -61,7 +76,10 @@ pub(super) type Nodes = BTreeMap<String, String>;
 struct Record {
     /// The origin of the folder.
     source: String,
+    /// The nodes that count.
     nodes: Nodes,
+    /// All paths, if other nodes count.
+    paths: Option<Nodes>,
 }
 
 /// The present folder.
@@ -81,8 +99,23 @@ impl Tree {
         self.place.with_file_name(format!(".{name}.cob-{end}"))
     }
 
-    /// What is at the place before the first change, for the note.
-    pub(super) fn before(&self) -> Result<Value, String> {
+    /// The present folder for a look: its origin with the name `key`, and changes by users.
+    pub(super) fn look(&self, key: &str, before: Option<&Value>) -> Result<Option<Value>, String> {
+        let state = self.state(before)?;
+        let Some(source) = state.source else { return Ok(None) };
+        let mut found = json!({ key: source, "changes": state.changes });
+        // A kill interrupted the last step.
+        if state.unfinished {
+            found["unfinished"] = json!(true);
+        }
+        Ok(Some(found))
+    }
+
+    /// The number of the earlier folder, and the made folders above it, for the note. `None`: there is a note.
+    pub(super) fn before(&self) -> Result<Option<Value>, String> {
+        if self.own.join(NOTE).exists() {
+            return Ok(None);
+        }
         if self.own.canonicalize().is_ok_and(|own| own.starts_with(&self.place)) {
             return Err(format!("{} contains the daemon's own data", self.place.display()));
         }
@@ -92,7 +125,7 @@ impl Tree {
         }
         let made = place::missing_folder(&self.place).map(place::text).transpose()?;
         let earlier = inspect(&self.place)?.map(|meta| id(&meta));
-        Ok(json!({ "made": made, "earlier": earlier }))
+        Ok(Some(json!({ "made": made, "earlier": earlier })))
     }
 
     /// The state of the folder. `before`: the note.
@@ -101,7 +134,7 @@ impl Tree {
         if inspect(&self.place)?.is_none_or(|meta| is_earlier(&meta, before)) {
             return Ok(state);
         }
-        let nodes = self.walk(&self.place)?;
+        let nodes = self.nodes(&self.place)?;
         let records = [self.record(NEW_RECORD)?, self.record(RECORD)?];
         // A killed transition may have made the exchange, but not the record.
         for record in records.iter().flatten() {
@@ -139,7 +172,8 @@ impl Tree {
             fs::DirBuilder::new().mode(0o755).create(&new).map_err(|error| failed(&new, &error))?;
             let source = fill(&new)?;
             sync(&new)?;
-            let record = Record { source, nodes: self.walk(&new)? };
+            let paths = self.rules.packages.map(|_| self.walk(&new)).transpose()?;
+            let record = Record { source, nodes: self.nodes(&new)?, paths };
             record::write(&self.own, NEW_RECORD, &record)?;
             match inspect(&self.place)? {
                 None => self.rename(&new, &self.place)?,
@@ -191,7 +225,7 @@ impl Tree {
         if inspect(&self.place)?.is_none_or(|meta| is_earlier(&meta, before)) {
             return Ok(false);
         }
-        let nodes = self.walk(&self.place)?;
+        let nodes = self.nodes(&self.place)?;
         Ok(self.changes(&self.place, &record.nodes, &nodes)?.is_empty())
     }
 
@@ -210,6 +244,10 @@ impl Tree {
 
     /// The changes of a folder by users.
     fn changes(&self, root: &Path, record: &Nodes, nodes: &Nodes) -> Result<Vec<String>, String> {
+        if self.rules.packages.is_some_and(|packages| !packages.exact) {
+            let known = nodes.iter().filter(|(name, _)| record.contains_key(*name));
+            return Ok(differences(record, &known.map(|(name, node)| (name.clone(), node.clone())).collect()));
+        }
         if !self.rules.git || nodes.keys().all(|path| record.contains_key(path)) {
             return Ok(differences(record, nodes));
         }
@@ -221,8 +259,9 @@ impl Tree {
 
     /// Removes a replaced folder of this change object. A folder with changes of users is kept.
     fn dispose(&self, path: &Path) -> Result<(), String> {
-        let nodes = self.walk(path)?;
-        if self.record(RECORD)?.is_some_and(|record| record.nodes == nodes) || nodes.len() <= 1 {
+        let paths = self.walk(path)?;
+        let is_as_made = |record: &Record| *record.paths.as_ref().unwrap_or(&record.nodes) == paths;
+        if self.record(RECORD)?.as_ref().is_some_and(is_as_made) || paths.len() <= 1 {
             let old = self.beside("old");
             self.rename(path, &old)?;
             return remove(&old);
@@ -255,8 +294,6 @@ impl Tree {
                 }
             }
         } else if here.is_some() {
-            let nodes = self.walk(&self.place)?;
-            let is_changed = self.record(RECORD)?.is_none_or(|record| record.nodes != nodes);
             if before.is_some_and(|before| !before["earlier"].is_null()) {
                 eprintln!(
                     "{} does not exist any more, so the earlier files do not return to {}",
@@ -264,13 +301,7 @@ impl Tree {
                     self.place.display()
                 );
             }
-            if is_changed {
-                self.dispose(&self.place)?;
-            } else {
-                let old = self.beside("old");
-                self.rename(&self.place, &old)?;
-                remove(&old)?;
-            }
+            self.dispose(&self.place)?;
         }
         if let Some(first) = before.and_then(|before| before["made"].as_str()) {
             place::remove_folders(&self.place, first);
@@ -288,6 +319,11 @@ impl Tree {
         renamed.map_err(|error| format!("{} to {}: {error}", from.display(), to.display()))
     }
 
+    /// The nodes of a folder that count.
+    fn nodes(&self, root: &Path) -> Result<Nodes, String> {
+        self.rules.packages.map_or_else(|| self.walk(root), |packages| (packages.read)(root))
+    }
+
     /// All paths below a folder.
     fn walk(&self, root: &Path) -> Result<Nodes, String> {
         let mut nodes = Nodes::new();
@@ -299,7 +335,8 @@ impl Tree {
                 return Err(format!("{}: it has more than {MAX_PATHS} paths", root.display()));
             }
             let is_data = self.rules.git && name.strip_prefix(".git/").is_some_and(|name| name != "HEAD");
-            if is_data {
+            let is_cache = self.rules.packages.is_some_and(|packages| path.ends_with(packages.cache));
+            if is_data || is_cache {
                 continue;
             }
             if meta.is_dir() {
