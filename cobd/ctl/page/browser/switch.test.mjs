@@ -3,7 +3,7 @@
 //   COB_PAGE_URL='http://127.0.0.1:PORT/#key=SECRET' COB_DEMO=DIR COB_BIN=FOLDER node --test browser/switch.test.mjs
 // COB_BIN has the programs cobctl and cobgen.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -158,6 +158,34 @@ test("a switch from the page runs beside its forecast", { skip, timeout: 200_000
   await page.locator(".key-planned").waitFor({ timeout: LONG });
   assert.match(await page.locator(".gantt-rows").textContent(), /on the critical path/);
   await verdict(page, new RegExp(`^OK: generation ${number}`));
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("what if something fails: the faults of the next switch, with their commands", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  const number = publish("a price to try", (model) => model.replace(/price: (\d+)/, (_, price) => `price: ${Number(price) + 1}`));
+  await go(page, `#/generations?changes=${number}`);
+  const button = page.getByRole("button", { name: "What if something fails?" });
+  await button.waitFor({ timeout: SWITCH });
+  await button.focus();
+  await page.keyboard.press("Enter");
+  const result = page.getByRole("region", { name: "What if something fails" });
+  await result.waitFor({ timeout: SWITCH });
+  const command = (await result.locator("code").first().textContent()).replace(/ --fault .*/, "");
+  const said = spawnSync(join(bin, "cobgen"), [...command.split(" ").slice(1), "--every-fault"], { encoding: "utf8" }).stdout;
+  assert.equal(await result.locator("b").first().textContent(), said.split("\n")[0]);
+  const codes = await result.locator("code").allTextContents();
+  assert.ok(codes.length > 0 && codes.every((code) => said.includes(`again: ${code}`)), codes.join("\n"));
+  assert.deepEqual(await findings(page), []);
+  // A trial that is left gives its place back.
+  await button.click();
+  await go(page, "#/");
+  await go(page, `#/switch/${number}`);
+  do {
+    await button.click({ timeout: SWITCH });
+    await page.locator(".what-if section, .what-if .trouble").waitFor({ timeout: SWITCH });
+  } while (!(await result.isVisible()));
   assert.deepEqual(faults, []);
   await context.close();
 });

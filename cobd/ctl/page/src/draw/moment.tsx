@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { scaleOf, type Chart, type Segment } from "../gantt";
 import { momentOf, PHASES, stepped, type Standing } from "../moment";
 import { At, CobLink, HostLink, Mark } from "../parts";
+import { table } from "../store";
 import { FAILED, MOVING, SETTLED, UNKNOWN, WAITING } from "../table";
 import { count, moment as clock, span } from "../words";
 
@@ -76,6 +77,10 @@ export function MomentPart({ chart, time }: { chart: Chart; time: number }) {
   const order = [3, 1, 2, 0, 4];
   const rank = (one: Standing) => order.indexOf(PHASES.indexOf(one.phase));
   const sorted = [...listed].sort((a, b) => rank(a) - rank(b));
+  const still = useMemo(() => {
+    const moved = new Set(chart.rows.map((row) => row.cob));
+    return table.value?.ids.filter((id) => !moved.has(id)).length ?? 0;
+  }, [chart, table.value]);
   return (
     <section class="moment" aria-label="States at this moment">
       <h3>
@@ -93,6 +98,7 @@ export function MomentPart({ chart, time }: { chart: Chart; time: number }) {
           </button>
         ))}
       </div>
+      {still > 0 && <p class="muted">{count(still, "other object")} of the present generation: no transition in this switch</p>}
       <div class="moment-parts">
         <ul class="change-list">
           {sorted.slice(0, OBJECTS).map((one) => (
