@@ -257,3 +257,45 @@ fn an_idle_page_does_not_disturb_and_a_left_tab_is_forgotten() {
     let are_closed = || processes::descriptors(page.program.id()) <= 40;
     page.cluster.until(PATIENCE, are_closed, "the connections of the left tabs are closed");
 }
+
+#[test]
+fn the_faults_of_a_switch_are_tried_as_by_the_command_line() {
+    let page = Page::open();
+    let lines = |answer: &Answer| -> Vec<Value> {
+        let lines = answer.body.lines().filter(|line| line.starts_with('{'));
+        lines.map(|line| serde_json::from_str(line).expect("a line")).collect()
+    };
+    let tried = page.get("/api/faults?from=0&to=1");
+    assert_eq!(tried.status, 200, "{}", tried.body);
+    let report = lines(&tried).pop().expect("a last line");
+    assert_eq!(report["kind"], "report", "{report}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+    command.args(["cobgen", "verify", "--switch", "0..1", "--every-fault", "--depot"]).arg(page.cluster.path("depot"));
+    let said = String::from_utf8(command.output().expect("runs").stdout).expect("text");
+    assert_eq!(said.lines().next(), report["summary"].as_str(), "{said}");
+    let groups = report["groups"].as_array().expect("groups");
+    let findings: Vec<&Value> = groups.iter().flat_map(|group| group["findings"].as_array().expect("a list")).collect();
+    assert!(!findings.is_empty(), "an action that always fails needs a person: {report}");
+    for finding in findings {
+        for part in [&finding["title"], &finding["again"], &finding["why"][0]] {
+            assert!(said.contains(part.as_str().expect("text")), "{part} is not in {said}");
+        }
+    }
+
+    let short = lines(&page.get("/api/faults?from=0&to=1&seconds=0")).pop().expect("a last line");
+    assert!(short["skipped"].as_str().is_some_and(|text| text.contains("not tried, beyond the limit")), "{short}");
+
+    for (path, part) in [("from=1&to=1", "is not after generation 1"), ("from=1&to=9", "generation 9")] {
+        let refused = lines(&page.get(&format!("/api/faults?{path}"))).pop().expect("a line");
+        assert_eq!(refused["kind"], "refused", "{refused}");
+        assert!(refused["error"].as_str().is_some_and(|error| error.contains(part)), "{refused}");
+    }
+    assert_eq!(page.get("/api/faults?from=x&to=1").status, 400);
+    assert_eq!(page.request("GET", "/api/faults?from=0&to=1", &[], "").status, 401);
+
+    // A browser that leaves gives the place back; other questions are answered meanwhile.
+    drop(page.send("GET", "/api/faults?from=0&to=1", &[("authorization", &page.bearer())], ""));
+    assert_eq!(page.get("/api/ask/generations").status, 200);
+    let has_place = || page.get("/api/faults?from=0&to=1&seconds=0").status == 200;
+    page.cluster.until(PATIENCE, has_place, "the left trial has ended");
+}

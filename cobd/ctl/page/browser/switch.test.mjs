@@ -3,7 +3,7 @@
 //   COB_PAGE_URL='http://127.0.0.1:PORT/#key=SECRET' COB_DEMO=DIR COB_BIN=FOLDER node --test browser/switch.test.mjs
 // COB_BIN has the programs cobctl and cobgen.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -93,6 +93,43 @@ test("the chart of the failed switch has the failed attempts", { skip, timeout: 
   await context.close();
 });
 
+test("the slider goes through the failed switch from event to event, by the keyboard", { skip, timeout: 120_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await go(page, `#/switch/${broken}`);
+  await page.locator(".title", { hasText: "failed" }).waitFor({ timeout: LONG });
+  await settled(page);
+  const slider = page.getByRole("slider", { name: "Time" });
+  const moment = page.getByRole("region", { name: "States at this moment" });
+  const numbers = async () => (await moment.locator(".chip b").allTextContents()).map(Number);
+  const rows = Number(await page.locator(".gantt-rows [role=grid], .gantt-rows[role=grid]").first().getAttribute("aria-rowcount")) - 1;
+  await slider.focus();
+  await page.keyboard.press("Home");
+  const begun = await numbers();
+  assert.equal(begun[0] + begun[1] + begun[3], 0, `nothing is done, runs or has failed at the beginning: ${begun}`);
+  // Each step changes the time; the failed object runs before it has failed; every object is in one phase.
+  const seen = [];
+  let last = "";
+  for (let at = 0; at < 500; at++) {
+    const words = await slider.getAttribute("aria-valuetext");
+    const all = await numbers();
+    assert.equal(all.reduce((sum, one) => sum + one, 0), rows);
+    const db = (await page.locator(".gantt-rows [role=row]", { hasText: "n1/db/server" }).first().locator(".gantt-name .muted").textContent()).trim();
+    const failed = (await moment.locator("li", { hasText: "n1/db/server" }).first().textContent()).includes("failed");
+    seen.push(failed ? "failed" : db.includes("→") ? "runs" : db);
+    if (await page.getByRole("button", { name: "Next event" }).isDisabled()) break;
+    await page.keyboard.press("ArrowRight");
+    await page.waitForFunction(([before, value]) => document.querySelector(".slider input").value !== value || document.querySelector(".slider output").textContent !== before, [words, last]);
+    last = await slider.inputValue();
+  }
+  assert.ok(seen.includes("runs") && seen.indexOf("failed") > seen.indexOf("runs"), seen.join(" "));
+  await page.getByRole("button", { name: "Previous event" }).click();
+  assert.equal(await page.getByRole("button", { name: "Next event" }).isDisabled(), false);
+  await moment.getByRole("button", { name: /^failed/ }).click();
+  assert.deepEqual(await findings(page), []);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 test("the page rolls back after the number is typed", { skip, timeout: 200_000 }, async () => {
   const { page, context, faults } = await open(browser);
   await go(page, "#/generations");
@@ -121,6 +158,34 @@ test("a switch from the page runs beside its forecast", { skip, timeout: 200_000
   await page.locator(".key-planned").waitFor({ timeout: LONG });
   assert.match(await page.locator(".gantt-rows").textContent(), /on the critical path/);
   await verdict(page, new RegExp(`^OK: generation ${number}`));
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("what if something fails: the faults of the next switch, with their commands", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  const number = publish("a price to try", (model) => model.replace(/price: (\d+)/, (_, price) => `price: ${Number(price) + 1}`));
+  await go(page, `#/generations?changes=${number}`);
+  const button = page.getByRole("button", { name: "What if something fails?" });
+  await button.waitFor({ timeout: SWITCH });
+  await button.focus();
+  await page.keyboard.press("Enter");
+  const result = page.getByRole("region", { name: "What if something fails" });
+  await result.waitFor({ timeout: SWITCH });
+  const command = (await result.locator("code").first().textContent()).replace(/ --fault .*/, "");
+  const said = spawnSync(join(bin, "cobgen"), [...command.split(" ").slice(1), "--every-fault"], { encoding: "utf8" }).stdout;
+  assert.equal(await result.locator("b").first().textContent(), said.split("\n")[0]);
+  const codes = await result.locator("code").allTextContents();
+  assert.ok(codes.length > 0 && codes.every((code) => said.includes(`again: ${code}`)), codes.join("\n"));
+  assert.deepEqual(await findings(page), []);
+  // A trial that is left gives its place back.
+  await button.click();
+  await go(page, "#/");
+  await go(page, `#/switch/${number}`);
+  do {
+    await button.click({ timeout: SWITCH });
+    await page.locator(".what-if section, .what-if .trouble").waitFor({ timeout: SWITCH });
+  } while (!(await result.isVisible()));
   assert.deepEqual(faults, []);
   await context.close();
 });

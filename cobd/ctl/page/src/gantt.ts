@@ -280,15 +280,3 @@ function niceStep(least: number): number {
   for (const step of [...steps, ...seconds.map((second) => second * 1000)]) if (step >= least) return step;
   return 86_400_000 * Math.ceil(least / 86_400_000);
 }
-
-/** The words for an object at a time: the last reached state, or the running transition. */
-export function stateAt(row: ChartRow, time: number): { words: string; runs: boolean; failed: boolean } {
-  let last: Bar | undefined;
-  for (const bar of row.bars) {
-    if (bar.begin > time) break;
-    last = bar;
-  }
-  if (!last) return { words: row.bars[0]?.from ?? "", runs: false, failed: false };
-  if (time < last.end || last.ok === null) return { words: `${last.from} → ${last.to}`, runs: true, failed: false };
-  return last.ok === false ? { words: last.from, runs: false, failed: true } : { words: last.to, runs: false, failed: false };
-}

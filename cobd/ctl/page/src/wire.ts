@@ -272,6 +272,32 @@ export interface Plan {
   };
 }
 
+/** A line about the trial of a switch's faults. */
+export type FaultTold =
+  | { kind: "progress"; step: number; steps: number; cases: number; runs: number }
+  | ({ kind: "report" } & FaultReport)
+  | { kind: "refused"; error: string; causes: string[]; hints: string[] };
+
+export interface FaultReport {
+  from: number;
+  to: number;
+  is_well: boolean;
+  summary: string;
+  /** The cases beyond the limit, in a line. */
+  skipped?: string;
+  runs: number;
+  command: string;
+  groups: FaultGroup[];
+  left_off: number;
+}
+
+export interface FaultGroup {
+  end: "converges" | "rolls-back" | "needs-person" | "crowds" | "stuck" | "breaks-rule";
+  words: string;
+  cases: number;
+  findings: { title: string; cases: number; why: string[]; again?: string; also: string[] }[];
+}
+
 export interface GenerationEntry {
   generation: number;
   /** Seconds since 1970. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chartOfPlan, chartOfReplay, extended, scaleOf, segments, stateAt, withForecast, type Chart } from "../src/gantt";
+import { chartOfPlan, chartOfReplay, extended, scaleOf, segments, withForecast, type Chart } from "../src/gantt";
 import type { Plan, ReplayEntry } from "../src/wire";
 
 let lamport = 0;
@@ -95,14 +95,6 @@ test("an empty chart has a scale", () => {
   assert.equal(Number.isFinite(scaleOf(parts, 500, 20).x(0)), true);
 });
 
-test("the state of an object at a time", () => {
-  const row = { cob: "a", waits: [], bars: [bar(10, 20), { ...bar(30, 40), from: "b", to: "c", ok: false }] };
-  assert.equal(stateAt(row, 0).words, "a");
-  assert.equal(stateAt(row, 15).words, "a → b");
-  assert.equal(stateAt(row, 25).words, "b");
-  assert.deepEqual(stateAt(row, 50), { words: "b", runs: false, failed: true });
-});
-
 test("a forecast marks the critical path and the interruption", () => {
   const plan = {
     critical_path: [1],
@@ -134,7 +126,6 @@ test("a running switch is compared with its forecast from the activation on", ()
     ["n1/b", 0, [{ to: "up", begin: 7, end: 14 }]],
   ]);
   assert.equal(both.end, 14);
-  assert.equal(stateAt(both.rows[1]!, 3).words, "");
 });
 
 function bar(begin: number, end: number) {

@@ -18,6 +18,7 @@ use crate::args::{Global, PageArgs};
 use crate::failure::{CommandResult, Exit, Failure};
 use crate::needs::Needs;
 use crate::page::door::Door;
+use crate::page::faults::Trials;
 use crate::page::feed::Feed;
 use crate::page::model::Model;
 use crate::page::picture::{Drawn, View};
@@ -49,7 +50,8 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -
             .map_err(|error| Failure::usage(format!("the model {} can't be read: {error}", path.display())))
     });
     let model = model.transpose()?;
-    let desk = Desk { door: door.clone(), feed: feed.clone(), worker: worker.clone(), model, own };
+    let (targets, trials) = (context.targets.clone(), Trials::new());
+    let desk = Desk { door: door.clone(), feed: feed.clone(), worker: worker.clone(), model, targets, trials, own };
     screen.line(&door.address())?;
     screen.say("The address contains a key: a person who knows the address can give orders in your name. Ctrl-C ends the page.");
     let _opened = if args.open { Some(open(&door, screen)?) } else { None };

@@ -5,6 +5,7 @@
 //!                        depot -----> [layout]: places of the graph --/                       [serve] <-- [door]: who may ask
 //! browser's question or order --> [question]: a command line --> [worker]: runs the command  /
 //! browser's editor --> [model]: files, and a language server ------------------------------/
+//! browser's switch --> [faults]: a trial of each fault --------------------------------------/
 //! ```
 //!
 //! The server speaks to the daemons as the operator who started it, with the operator's key and rights. It listens on the
@@ -14,6 +15,7 @@
 //! program: `cobd/ctl/page/`.
 
 pub(crate) mod door;
+pub(crate) mod faults;
 pub(crate) mod feed;
 pub(crate) mod layout;
 pub(crate) mod message;

@@ -1,7 +1,7 @@
 //! The HTTP side: the page's files, the stream, questions and orders.
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -16,10 +16,12 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::door::{Denied, Door};
+use super::faults::{self, Trials};
 use super::feed::Feed;
 use super::model::{Change, Fault, LARGEST, Model};
 use super::question::{Line, Order, Program, Values, question};
 use super::worker::{Answer, Worker};
+use crate::targets::Targets;
 
 /// The longest body of an order.
 const MAX_BODY: usize = 64 << 10;
@@ -60,6 +62,10 @@ pub(crate) struct Desk {
     pub worker: Worker,
     /// The model that the page edits.
     pub model: Option<Model>,
+    /// Hosts and depot.
+    pub targets: Targets,
+    /// The trials of faults.
+    pub trials: Trials,
     /// Questions that the page's own loop answers.
     pub own: mpsc::Sender<Own>,
 }
@@ -90,6 +96,7 @@ pub(crate) fn router(desk: Desk) -> Router {
         .route("/api/ask/generations", get(generations))
         .route("/api/ask/{name}", get(ask))
         .route("/api/orders", post(order))
+        .route("/api/faults", get(what_if))
         .route("/api/model", get(files))
         .route("/api/model/editor", get(editor))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -155,6 +162,30 @@ async fn stream(State(desk): State<Desk>) -> Response {
         Some((Ok::<_, std::convert::Infallible>(line), stream))
     });
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+/// The progress and the result of a trial; it ends when the browser leaves.
+async fn what_if(State(desk): State<Desk>, question: Result<Query<faults::Question>, QueryRejection>) -> Response {
+    let question = match question {
+        Ok(Query(question)) => question,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &cob_types::words::form(error.body_text()), ""),
+    };
+    match desk.trials.begin(desk.targets, question) {
+        Ok(Some(told)) => {
+            let lines = futures_util::stream::unfold(told, |mut told| async move {
+                let mut line = serde_json::to_vec(&told.recv().await?).ok()?;
+                line.push(b'\n');
+                Some((Ok::<_, std::convert::Infallible>(line), told))
+            });
+            ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+        }
+        Ok(None) => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the faults of another switch are tried at this moment",
+            "wait for its end, or cancel it in its tab",
+        ),
+        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), ""),
+    }
 }
 
 async fn ask(State(desk): State<Desk>, Path(name): Path<String>, Query(values): Query<Values>) -> Response {

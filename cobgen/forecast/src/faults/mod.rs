@@ -23,7 +23,7 @@ use cob_engine::sim::{Config, Happened, Initial, RunEnd, SupervisedSwitch, Switc
 use cob_engine::switch::rollback_target;
 use cob_engine::time::{Span, Time};
 use cob_types::switch::OnFailure;
-use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, StateName, SwitchOrder};
+use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, StateName, SwitchOrder};
 use rayon::prelude::*;
 
 use cases::{Case, Seen, Step};
@@ -57,6 +57,41 @@ pub enum NoTrial {
     Restless(GenerationNumber),
     /// The step gives no occasion for the fault.
     NoOccasion(String),
+    /// The second generation is not after the first.
+    NotAfter {
+        /// The first generation.
+        from: GenerationNumber,
+        /// The second generation.
+        to: GenerationNumber,
+    },
+}
+
+impl std::fmt::Display for NoTrial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoOrder { from, to } => write!(f, "there is no direct switch from generation {from} to {to}"),
+            Self::Restless(from) => write!(f, "generation {from} does not converge by itself, without a switch"),
+            Self::NoOccasion(what) => f.write_str(what),
+            Self::NotAfter { from, to } => write!(f, "generation {to} is not after generation {from}"),
+        }
+    }
+}
+
+impl std::error::Error for NoTrial {}
+
+impl NoTrial {
+    /// The remedy.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoOrder { .. } => "hosts go in steps: verify each step, as `cobgen plan` lists them",
+            Self::Restless(_) => "`cobgen verify --depot DIR --generation N` shows why",
+            Self::NoOccasion(_) => {
+                "steps belong to these two generations: take the fault from the output of --every-fault"
+            }
+            Self::NotAfter { .. } => "name the older generation first: `--switch 1..2`",
+        }
+    }
 }
 
 /// A switch, ready for faults.
@@ -91,14 +126,30 @@ pub struct Replay {
     pub trace: String,
 }
 
-/// The generation to which a failed switch between two generations rolls back.
-#[must_use]
-pub fn rollback_of(to: &Manifest, from: GenerationNumber) -> Option<GenerationNumber> {
-    rollback_target(to, Some(from), |_| false)
-}
-
 impl Prepared {
-    /// Prepares a switch. `back` is the [rollback target](rollback_of), if any.
+    /// Prepares a switch between two generations of a depot, with its rollback target; generation 0 is empty.
+    ///
+    /// # Errors
+    /// If a generation can't be read, or there is no direct switch from the first to the second.
+    pub fn read<E: From<NoTrial>>(
+        from: GenerationNumber,
+        to: GenerationNumber,
+        read: impl Fn(GenerationNumber) -> Result<Generation, E>,
+    ) -> Result<Self, E> {
+        if from >= to {
+            return Err(NoTrial::NotAfter { from, to }.into());
+        }
+        let second = read(to)?;
+        let read = |number: GenerationNumber| match number {
+            GenerationNumber(0) => Ok(Generation { manifest: second.manifest.emptied(), ..Generation::nothing() }),
+            number => read(number),
+        };
+        let first = read(from)?;
+        let back = rollback_target(&second.manifest, Some(from), |_| false).map(read).transpose()?;
+        Ok(Self::new(&first, &second, back.as_ref())?)
+    }
+
+    /// Prepares a switch. `back` is the rollback target, if any.
     ///
     /// # Errors
     /// If there is no direct switch between the generations.

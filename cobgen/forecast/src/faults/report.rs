@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use cob_types::words::{count, list, list_and};
 use cob_types::{GenerationNumber, HostName};
@@ -64,7 +65,8 @@ pub struct Finding {
 
 impl CaseEnd {
     /// The end of a case, or of several cases, in words.
-    fn of(self, cases: u64) -> &'static str {
+    #[must_use]
+    pub fn in_words(self, cases: u64) -> &'static str {
         match (self, cases == 1) {
             (Self::Converges, true) => "converges",
             (Self::Converges, false) => "converge",
@@ -94,14 +96,15 @@ impl FaultReport {
     /// The report for people. `replay` is the command without the fault.
     #[must_use]
     pub fn in_words(&self, replay: &str) -> String {
-        let mut text = self.first_line();
-        let skipped = self.not_tried;
-        if skipped > 0 {
-            let _ = writeln!(text, "not tried, beyond the limit: {}", count(grouped(skipped), "case"));
+        let mut text = format!("{}\n", self.summary());
+        if self.runs < self.cases {
+            let (runs, steps) = (count(grouped(self.runs), "run"), count(grouped(self.steps), "step"));
+            let _ = writeln!(text, "{runs} over {steps}: symmetric cases ran once");
         }
-        let worst_first = |finding: &&Finding| std::cmp::Reverse(finding.end);
-        let mut findings: Vec<&Finding> = self.findings.iter().collect();
-        findings.sort_by_key(worst_first);
+        if let Some(skipped) = self.skipped() {
+            let _ = writeln!(text, "{skipped}");
+        }
+        let findings = self.worst_first();
         for finding in findings.iter().take(WRITTEN) {
             finding.write(&mut text, replay);
         }
@@ -112,48 +115,84 @@ impl FaultReport {
         text
     }
 
-    fn first_line(&self) -> String {
-        let part = |(end, cases): (&CaseEnd, &u64)| format!("{} {}", grouped(*cases), end.of(*cases));
+    /// The number of cases by their ends, in a line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let part = |(end, cases): (&CaseEnd, &u64)| format!("{} {}", grouped(*cases), end.in_words(*cases));
         let parts: Vec<String> = self.ends.iter().filter(|(_, cases)| **cases > 0).map(part).collect();
         let parts = if parts.is_empty() { "no case was tried".to_owned() } else { parts.join(", ") };
-        let mut text = format!("{}: {parts}\n", count(grouped(self.cases), "case"));
-        if self.runs < self.cases {
-            let (runs, steps) = (count(grouped(self.runs), "run"), count(grouped(self.steps), "step"));
-            let _ = writeln!(text, "{runs} over {steps}: symmetric cases ran once");
-        }
-        text
+        format!("{}: {parts}", count(grouped(self.cases), "case"))
+    }
+
+    /// The cases that the limit has left out, in a line, if any.
+    #[must_use]
+    pub fn skipped(&self) -> Option<String> {
+        let skipped = self.not_tried;
+        (skipped > 0).then(|| format!("not tried, beyond the limit: {}", count(grouped(skipped), "case")))
+    }
+
+    /// The findings, sorted from the worst end to the best.
+    #[must_use]
+    pub fn worst_first(&self) -> Vec<&Finding> {
+        let mut findings: Vec<&Finding> = self.findings.iter().collect();
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
+        findings
+    }
+
+    /// The command that replays a fault of the switch, without the fault.
+    #[must_use]
+    pub fn replay(&self, depot: &Path) -> String {
+        format!("cobgen verify --depot {} --switch {}..{}", depot.display(), self.from, self.to)
     }
 }
 
 impl Finding {
-    fn write(&self, text: &mut String, replay: &str) {
-        let end = self.end.of(1);
+    /// The end and the fault, in a line.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let end = self.end.in_words(1);
         if self.fault.is_empty() {
-            let _ = writeln!(text, "\nwithout any fault, the switch {end}");
-        } else {
-            let occasion = Some(&self.occasion).filter(|occasion| !occasion.is_empty());
-            let occasion = occasion.map(|occasion| format!(" ({occasion})")).unwrap_or_default();
-            let _ = writeln!(text, "\n{end}: {}{occasion}", self.fault);
+            return format!("without any fault, the switch {end}");
         }
-        for reason in self.reasons.iter().take(REASONS) {
-            let _ = writeln!(text, "  {reason}");
-        }
+        let occasion = Some(&self.occasion).filter(|occasion| !occasion.is_empty());
+        let occasion = occasion.map(|occasion| format!(" ({occasion})")).unwrap_or_default();
+        format!("{end}: {}{occasion}", self.fault)
+    }
+
+    /// Why the cases end so, and where the hosts are then; a line for each sentence.
+    #[must_use]
+    pub fn why(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.reasons.iter().take(REASONS).cloned().collect();
         if self.reasons.len() > REASONS {
-            let _ = writeln!(text, "  and {}", count(self.reasons.len() - REASONS, "more reason"));
+            lines.push(format!("and {}", count(self.reasons.len() - REASONS, "more reason")));
         }
         let waiting = self.objects.iter().filter(|object| object.why.is_empty()).count();
         if waiting > 0 {
             let waits = |object: &&LeftObject| object.why.is_empty();
             let names = self.objects.iter().filter(waits).map(LeftObject::in_words);
             let unnamed = self.objects_left.saturating_sub(self.objects.len());
-            let _ = writeln!(text, "  not in the desired state: {}", list_and(names, REASONS, unnamed));
+            lines.push(format!("not in the desired state: {}", list_and(names, REASONS, unnamed)));
         }
-        let _ = writeln!(text, "  {}", self.generations());
+        lines.push(self.generations());
         if self.cases > 1 {
-            let _ = writeln!(text, "  {} for this reason", count(grouped(self.cases), "case"));
+            lines.push(format!("{} for this reason", count(grouped(self.cases), "case")));
         }
-        if !self.fault.is_empty() {
-            let _ = writeln!(text, "  again: {replay} --fault '{}'", self.fault);
+        lines
+    }
+
+    /// The command that replays the fault. Absent: the switch ends so without any fault.
+    #[must_use]
+    pub fn again(&self, replay: &str) -> Option<String> {
+        (!self.fault.is_empty()).then(|| format!("{replay} --fault '{}'", self.fault))
+    }
+
+    fn write(&self, text: &mut String, replay: &str) {
+        let _ = writeln!(text, "\n{}", self.title());
+        for line in self.why() {
+            let _ = writeln!(text, "  {line}");
+        }
+        if let Some(command) = self.again(replay) {
+            let _ = writeln!(text, "  again: {command}");
         }
     }
 

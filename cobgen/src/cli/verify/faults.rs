@@ -5,11 +5,10 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use cob_depot::{Depot, DepotError, GenerationName};
+use cob_depot::{Depot, GenerationName};
 use cob_engine::sim::SwitchFault;
-use cob_forecast::faults::{FaultReport, NoTrial, Prepared, Replay, TrialProgress, rollback_of};
+use cob_forecast::faults::{FaultReport, NoTrial, Prepared, Replay, TrialProgress};
 use cob_types::words::count;
-use cob_types::{Generation, GenerationNumber};
 
 use super::super::{Answer, CommandResult, Stop, Terminal, seconds};
 use crate::diagnostic::Diagnostic;
@@ -85,10 +84,10 @@ pub(super) fn run(
     as_json: bool,
     terminal: &mut Terminal<'_>,
 ) -> CommandResult {
-    let (prepared, replay) = prepare(switch, depot)?;
+    let prepared = prepare(switch, depot)?;
     let (report, trace) = match &args.fault {
         Some(fault) => {
-            let Replay { report, trace } = prepared.replay(fault).map_err(refusal)?;
+            let Replay { report, trace } = prepared.replay(fault)?;
             (report, trace)
         }
         None => (every_fault(&prepared, args.limit, as_json, terminal)?, String::new()),
@@ -96,7 +95,7 @@ pub(super) fn run(
     if as_json {
         writeln!(terminal.out, "{}", serde_json::to_string_pretty(&report).map_err(io::Error::from)?)?;
     } else {
-        write!(terminal.out, "{}", report.in_words(&replay))?;
+        write!(terminal.out, "{}", report.in_words(&report.replay(depot)))?;
         if args.trace {
             write!(terminal.out, "\n{trace}")?;
         }
@@ -104,44 +103,22 @@ pub(super) fn run(
     Ok(if report.is_well() { Answer::Done } else { Answer::No })
 }
 
-/// Reads the generations, and the command for a replay.
-fn prepare(switch: SwitchName, path: &Path) -> Result<(Prepared, String), Stop> {
+/// Reads the generations.
+fn prepare(switch: SwitchName, path: &Path) -> Result<Prepared, Stop> {
     let depot = Depot::open(path)?;
-    let to = depot.read(switch.to.find(&depot)?)?;
-    let from = read(&depot, switch.from.find(&depot)?, &to)?;
-    let (before, after) = (from.manifest.generation, to.manifest.generation);
-    if before >= after {
-        let what = format!("generation {after} is not after generation {before}");
-        return Err(Diagnostic::error("usage", what).help("name the older generation first: `--switch 1..2`").into());
-    }
-    let back = rollback_of(&to.manifest, before).map(|target| read(&depot, target, &to)).transpose()?;
-    let prepared = Prepared::new(&from, &to, back.as_ref()).map_err(refusal)?;
-    let replay = format!("cobgen verify --depot {} --switch {before}..{after}", path.display());
-    Ok((prepared, replay))
+    let (from, to) = (switch.from.find(&depot)?, switch.to.find(&depot)?);
+    Prepared::read(from, to, |number| Ok(depot.read(number)?))
 }
 
-/// Reads a generation; generation 0 is empty.
-fn read(depot: &Depot, number: GenerationNumber, of: &Generation) -> Result<Generation, DepotError> {
-    if number == GenerationNumber(0) {
-        return Ok(Generation { manifest: of.manifest.emptied(), ..Generation::nothing() });
+impl From<NoTrial> for Stop {
+    fn from(error: NoTrial) -> Self {
+        let at = match error {
+            NoTrial::NoOrder { .. } | NoTrial::Restless(_) => "switch",
+            NoTrial::NoOccasion(_) => "fault",
+            NoTrial::NotAfter { .. } => "usage",
+        };
+        Diagnostic::error(at, error.to_string()).help(error.hint()).into()
     }
-    depot.read(number)
-}
-
-fn refusal(error: NoTrial) -> Stop {
-    let fault = match error {
-        NoTrial::NoOrder { from, to } => {
-            let what = format!("there is no direct switch from generation {from} to {to}");
-            Diagnostic::error("switch", what).help("hosts go in steps: verify each step, as `cobgen plan` lists them")
-        }
-        NoTrial::Restless(from) => {
-            let what = format!("generation {from} does not converge by itself, without a switch");
-            Diagnostic::error("switch", what).help("`cobgen verify --depot DIR --generation N` shows why")
-        }
-        NoTrial::NoOccasion(what) => Diagnostic::error("fault", what)
-            .help("steps belong to these two generations: take the fault from the output of --every-fault"),
-    };
-    fault.into()
 }
 
 fn every_fault(
@@ -170,5 +147,5 @@ fn every_fault(
     if live {
         write!(terminal.err, "\r\x1b[K")?;
     }
-    report.map_err(refusal)
+    Ok(report?)
 }

@@ -1,12 +1,14 @@
 // The Gantt chart: names and texts are rows of a grid, bars are a drawing beside them.
 import { useMemo, useRef, useState } from "preact/hooks";
-import { scaleOf, segments, stateAt, type Bar, type Chart, type ChartRow, type Scale } from "../gantt";
+import { scaleOf, segments, type Bar, type Chart, type ChartRow, type Scale } from "../gantt";
+import { eventsOf, standing } from "../moment";
 import { CobLink } from "../parts";
 import { cobAddress, go } from "../route";
 import { narrow, type Colors } from "../theme";
 import { Virtual } from "../virtual";
 import { span } from "../words";
 import { FONT, useCanvas } from "./canvas";
+import { MomentPart, TimeSlider } from "./moment";
 
 const ROW = 24;
 const HEAD = 32;
@@ -15,9 +17,10 @@ const GAP = 36;
 export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) {
   const [active, setActive] = useState(-1);
   const [hover, setHover] = useState<{ row: number; time: number } | null>(null);
-  const [slider, setSlider] = useState<number | null>(null);
+  const [time, setTime] = useState<number | null>(null);
   const view = useRef({ top: 0, height: 400 });
   const parts = useMemo(() => segments(chart), [chart]);
+  const events = useMemo(() => eventsOf(chart), [chart]);
   const label = narrow.value ? 132 : 264;
   const width = useRef(800);
   const scale = useRef<Scale>(scaleOf(parts, 800, GAP));
@@ -26,7 +29,6 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
     scale.current = scaleOf(parts, wide - 16, GAP);
     draw(pen, wide, high, colors);
   });
-  const time = slider === null ? null : slider * chart.end;
 
   const draw = (pen: CanvasRenderingContext2D, wide: number, high: number, colors: Colors) => {
     const { x, ticks } = scale.current;
@@ -89,21 +91,9 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
   return (
     <div class="gantt" onPointerMove={onMove} onPointerLeave={() => setHover(null)}>
       <div class="gantt-tools">
-        <label class="slider">
-          <span>Time</span>
-          <input
-            type="range"
-            min="0"
-            max="1000"
-            value={slider === null ? 1000 : Math.round(slider * 1000)}
-            aria-valuetext={span(time ?? chart.end)}
-            onInput={(event) => setSlider(Number(event.currentTarget.value) / 1000)}
-          />
-          <output class="number">{span(time ?? chart.end)}</output>
-        </label>
-        <span class="muted grow">{time === null ? "" : moment(chart, time)}</span>
+        <TimeSlider chart={chart} parts={parts} events={events} time={time} onTime={setTime} />
         {time !== null && (
-          <button type="button" class="small" onClick={() => setSlider(null)}>
+          <button type="button" class="small" onClick={() => setTime(null)}>
             Whole
           </button>
         )}
@@ -140,7 +130,7 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
             <>
               <div role="gridcell" class="cell gantt-name" style={{ width: `${label}px` }}>
                 <CobLink id={chart.rows[at]!.cob} />
-                {time !== null && <span class="muted"> {stateAt(chart.rows[at]!, time).words}</span>}
+                {time !== null && <span class="muted"> {standing(chart.rows[at]!, time).state}</span>}
               </div>
               <div role="gridcell" class="hidden">
                 {wordsOf(chart.rows[at]!)}
@@ -153,6 +143,7 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
       <p class="hover-line" aria-hidden="true">
         {shown >= 0 && chart.rows[shown] ? `${chart.rows[shown]!.cob}: ${wordsOf(chart.rows[shown]!)}` : " "}
       </p>
+      {time !== null && <MomentPart chart={chart} time={time} />}
     </div>
   );
 }
@@ -230,14 +221,6 @@ function wordsOf(row: ChartRow): string {
   const waited = waits.map((wait) => `waited ${span(wait.end - wait.begin)} for ${wait.of}`);
   const planned = (row.planned ?? []).map((plan) => `forecast: ${plan.to} after ${span(plan.end)}`);
   return [...row.bars.map(barWords), ...waited, ...planned].join("; ");
-}
-
-/** How many objects run or have failed at a time. */
-function moment(chart: Chart, time: number): string {
-  const states = chart.rows.map((row) => stateAt(row, time));
-  const runs = states.filter((state) => state.runs).length;
-  const failed = states.filter((state) => state.failed).length;
-  return `${runs} of ${chart.rows.length} run${failed > 0 ? `, ${failed} failed` : ""}`;
 }
 
 function Legend({ forecast, planned }: { forecast: boolean; planned: boolean }) {

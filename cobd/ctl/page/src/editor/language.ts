@@ -1,4 +1,5 @@
 // A client of `cobgen lsp`: the messages of the Language Server Protocol, over the server of the page.
+import { eachLine } from "../lines";
 
 /** Sends a request to the server of the page. */
 export type Ask = (path: string, init?: RequestInit) => Promise<Response>;
@@ -59,7 +60,7 @@ export class Language {
     const language = new Language(ask, found, ended);
     const response = await ask("/api/model/editor", { signal: language.controller.signal });
     await new Promise<void>((ready, failed) => {
-      language.read(response.body!.getReader(), ready).then(
+      eachLine(response, (line) => language.take(JSON.parse(line) as Received, ready)).then(
         () => language.end("the language server has ended", failed),
         (error: unknown) => language.end(error instanceof Error ? error.message : String(error), failed),
       );
@@ -118,18 +119,6 @@ export class Language {
     const next = this.sent.then(() => this.ask(`/api/model/editor/${this.editor}`, init));
     this.sent = next.catch(() => undefined);
     return next;
-  }
-
-  private async read(reader: ReadableStreamDefaultReader<Uint8Array>, ready: () => void): Promise<void> {
-    const decoder = new TextDecoder();
-    let rest = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines) if (line !== "") this.take(JSON.parse(line) as Received, ready);
-    }
   }
 
   private take(message: Received, ready: () => void): void {

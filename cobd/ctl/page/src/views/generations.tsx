@@ -9,6 +9,7 @@ import { cluster } from "../store";
 import { CLASSES } from "../table";
 import type { ChangedCob, Changes, GenerationEntry, Outcome, Plan } from "../wire";
 import { count, span } from "../words";
+import { WhatIf } from "./faults";
 import { outcomesOf, resultClass, resultWords } from "./switch";
 
 export function GenerationsView() {
@@ -111,6 +112,7 @@ function PlanOf({ number }: { number: number }) {
           </h3>
           <ChangeList changes={plan.changes} />
           <Interruptions plan={plan} />
+          {plan.changes.from < plan.changes.to && <WhatIf key={`${plan.changes.from} ${plan.changes.to}`} from={plan.changes.from} to={plan.changes.to} />}
         </>
       )}
     </div>

@@ -12,6 +12,7 @@ import { cluster, counts, hosts, now, tick } from "../store";
 import { CLASSES, FAILED, MOVING, STOPPED, UNKNOWN, WAITING } from "../table";
 import type { Ended, HistoryEntry, Outcome, Plan, ReplayEntry } from "../wire";
 import { count, span } from "../words";
+import { WhatIf } from "./faults";
 
 const RESULT_CLASS: Record<Ended, number> = {
   converged: 0,
@@ -218,6 +219,7 @@ function Forecast({ number }: { number: number }) {
           </p>
         ))}
         {plan && <Interruptions plan={plan} most={20} />}
+        {plan && plan.changes.from < plan.changes.to && <WhatIf key={`${plan.changes.from} ${plan.changes.to}`} from={plan.changes.from} to={plan.changes.to} />}
       </Section>
       {chart && chart.rows.length > 0 && (
         <Section title="Course by the forecast">
