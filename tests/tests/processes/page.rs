@@ -260,7 +260,7 @@ fn an_idle_page_does_not_disturb_and_a_left_tab_is_forgotten() {
 
 #[test]
 fn the_faults_of_a_switch_are_tried_as_by_the_command_line() {
-    let page = Page::open();
+    let mut page = Page::open();
     let lines = |answer: &Answer| -> Vec<Value> {
         let lines = answer.body.lines().filter(|line| line.starts_with('{'));
         lines.map(|line| serde_json::from_str(line).expect("a line")).collect()
@@ -282,7 +282,13 @@ fn the_faults_of_a_switch_are_tried_as_by_the_command_line() {
         }
     }
 
-    let short = lines(&page.get("/api/faults?from=0&to=1&seconds=0")).pop().expect("a last line");
+    // A chain of so many objects has more cases than the first batch of runs.
+    let chain: String =
+        ('b'..='p').zip('a'..).map(|(c, of)| format!("  n1/{c}: {{kind: quick, requires: [n1/{of}]}}\n")).collect();
+    let folder = page.cluster.write_model("chain", &[("model.yaml", &format!("{MODEL}{chain}")), QUICK, CHECK]);
+    let draft = page.cluster.load(&folder);
+    let second = page.cluster.publish_draft(&draft);
+    let short = lines(&page.get(&format!("/api/faults?from=1&to={second}&seconds=0"))).pop().expect("a last line");
     assert!(short["skipped"].as_str().is_some_and(|text| text.contains("not tried, beyond the limit")), "{short}");
 
     for (path, part) in [("from=1&to=1", "is not after generation 1"), ("from=1&to=9", "generation 9")] {
