@@ -41,7 +41,10 @@ export async function request(method: string, path: string, body?: unknown, abor
   const init: RequestInit = { method, headers, cache: "no-store", credentials: "omit" };
   if (body !== undefined) init.body = JSON.stringify(body);
   if (abort) init.signal = abort;
-  const response = await fetch(`/v1/${path}`, init);
+  const response = await fetch(`/v1/${path}`, init).catch((error: unknown) => {
+    if (abort?.aborted) throw error;
+    throw new Refused(0, "the hub does not answer", "The page tries again. Jobs go on without the hub.", []);
+  });
   if (response.ok) return response;
   const said: { error?: string; hint?: string; faults?: Fault[] } = await response.json().catch(() => ({}));
   if (response.status === 401 && path !== "sessions") end();
