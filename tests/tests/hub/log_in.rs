@@ -103,6 +103,15 @@ fn users_manage_their_own_password_alone() {
     assert_eq!(own("web/adm", of_root), 404);
     assert_eq!(own("web/ann", json!({})), 204, "a user may remove it");
     assert_eq!(log_in(&yard, "web/ann", "stolen horse").0, 401);
+    // A session needs the present password: an open page is no way to take over its user.
+    assert_eq!(own("web/ann", json!({ "password": "correct horse" })), 204);
+    let token = session(log_in(&yard, "web/ann", "correct horse"));
+    let change = |body: Value| yard.try_with(&token, "PUT", "/v1/password", Some(&body)).expect("an answer").0;
+    assert_eq!(change(json!({ "password": "another horse" })), 400);
+    assert_eq!(change(json!({ "password": "another horse", "present": "a guess" })), 403);
+    assert_eq!(change(json!({ "password": "another horse", "present": "correct horse" })), 204);
+    assert_eq!(whoami(&yard, &token).0, 401);
+    session(log_in(&yard, "web/ann", "another horse"));
     // A narrowed token is no way to all rights.
     let scope = json!({ "scope": [{ "actions": ["read", "execute"], "kind": "user", "names": "all" }] });
     let (status, answer) = yard.user("web/ann", "POST", "/v1/tokens", Some(scope));
@@ -126,6 +135,28 @@ fn wrong_passwords_delay_their_user_alone() {
     assert!(text(&answer["error"]).starts_with("too many wrong passwords: the next attempt may begin in "), "{answer}");
     session(log_in(&yard, "web/bob", "correct horse"));
     assert_eq!(whoami(&yard, yard.token("web/ann")).0, 200, "tokens are not delayed");
+    // A body that no log-in needs is refused before it is read.
+    let long = json!({ "user": { "name": "root" }, "password": "x".repeat(5000) });
+    assert_eq!(yard.root("POST", "/v1/sessions", Some(long)).0, 413);
+}
+
+#[test]
+fn a_proxy_tells_who_guesses() {
+    let yard = web(&["--page", "https://hub.example"]);
+    assert_eq!(set(&yard, "web/ann", Some("correct horse")).0, 204);
+    let from = |address: &str, password: &str| {
+        let body = json!({ "user": { "tenant": "web", "name": "ann" }, "password": password });
+        let headers = [("Host", "hub.example"), ("X-Forwarded-For", address)];
+        let headers = headers.map(|(name, value)| Some((name, value.to_owned())));
+        let stream = yard.connect().expect("a connection");
+        exchange_with(stream, "POST", "/v1/sessions", &headers, Some(&body)).expect("an answer").0
+    };
+    // The proxy adds the address that it has seen to whatever the caller claims.
+    for claimed in 0..5 {
+        assert_eq!(from(&format!("192.0.2.{claimed}, 198.51.100.7"), "wrong"), 401);
+    }
+    assert_eq!(from("192.0.2.9, 198.51.100.7", "correct horse"), 429);
+    assert_eq!(from("203.0.113.5", "correct horse"), 200, "a person elsewhere is not delayed");
 }
 
 #[test]

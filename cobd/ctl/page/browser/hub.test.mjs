@@ -103,6 +103,19 @@ test("a user creates, changes and deletes a cluster by the page alone", { skip }
   assert.deepEqual(await findings(page), []);
   let dialog = await planned(page, "Resize", (form) => form.getByLabel("Nodes").fill("3"));
   assert.match(await dialog.locator(".plan").textContent(), /creates 1 machine: shop-3/);
+  // Somebody else changes the cluster after the plan.
+  const { page: other, context: theirs } = await logIn("web/ben");
+  await view(other, "#/cluster/shop");
+  const stop = await planned(other, "Restart");
+  await stop.getByLabel(/^Type/).fill("shop");
+  await stop.getByRole("button", { name: "Restart" }).click();
+  await ended(other, "succeeded");
+  await theirs.close();
+  await dialog.getByRole("button", { name: "Resize" }).click();
+  await dialog.getByRole("alert").waitFor();
+  assert.match(await dialog.getByRole("alert").textContent(), /has changed since the plan/);
+  await dialog.getByRole("button", { name: "Show the plan" }).click();
+  await dialog.locator(".plan").waitFor({ timeout: JOB });
   await dialog.getByRole("button", { name: "Resize" }).click();
   await ended(page, "succeeded");
 

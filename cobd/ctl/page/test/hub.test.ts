@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isDestructive, list, machineLine, ofQuota, operationWords, quotaWords, secondsOf, stageLines, userOf, userWords } from "../src/hub/texts";
+import { list, lossOf, machineLine, ofQuota, operationWords, quotaWords, secondsOf, stageLines, userOf, userWords } from "../src/hub/texts";
 import type { Preview } from "../src/hub/wire";
 
 const plan: Preview = {
@@ -38,8 +38,11 @@ test("operations in words", () => {
   assert.equal(operationWords({ operation: "stop", services: [] }), "stop all services");
   assert.equal(operationWords({ operation: "replace", node: "a-1" }), "replace a-1");
   assert.equal(operationWords({ operation: "sync" }), "sync");
-  assert.ok(isDestructive({ operation: "delete" }));
-  assert.ok(!isDestructive({ operation: "resize", nodes: 4 }));
+  assert.equal(lossOf({ operation: "resize", nodes: 4 }, 3, { ...plan, delete: [] }), "");
+  assert.equal(lossOf({ operation: "resize", nodes: 2 }, 3, { ...plan, delete: [] }), "It deletes machines.");
+  assert.equal(lossOf({ operation: "resize", nodes: 4 }, 3, plan), "It deletes machines.", "the plan says it");
+  assert.equal(lossOf({ operation: "services", add: ["web"], remove: [] }, 3, plan), "");
+  assert.equal(lossOf({ operation: "configure", config: {} }, 3, plan), "It may interrupt services.");
 });
 
 test("a user with and without a tenant", () => {

@@ -223,6 +223,10 @@ pub struct Preview {
     pub tasks: Vec<Task>,
     /// The groups of tasks that can run at the same time, in order.
     pub stages: Vec<Vec<u32>>,
+    /// Names the state of the cluster that the plan is for. An order with this name is refused if the cluster has
+    /// changed since. Absent: the plan is for a creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 /// A node of a layout.

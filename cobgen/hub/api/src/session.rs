@@ -33,6 +33,9 @@ pub struct PasswordRequest {
     /// The password; absent: the user can't log in with a password any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
+    /// The present password: a session needs it to change the password of its own user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<String>,
 }
 
 impl std::fmt::Debug for SessionRequest {

@@ -116,8 +116,9 @@ impl Client {
     }
 
     /// Orders an operation on a cluster.
-    pub async fn operate(&self, name: &Name, operation: &Operation) -> Answer<Started> {
-        self.send_json(Method::POST, &Target::of(&["clusters", name.as_str(), "operations"]), operation).await
+    pub async fn operate(&self, name: &Name, operation: &Operation, base: Option<&str>) -> Answer<Started> {
+        let target = Target::of(&["clusters", name.as_str(), "operations"]).with("base", base);
+        self.send_json(Method::POST, &target, operation).await
     }
 
     /// What an operation would do.

@@ -30,7 +30,7 @@ pub enum HubError {
     #[error("too many wrong passwords: the next attempt may begin in {seconds} s")]
     Later {
         /// The wait in seconds.
-        seconds: u64,
+        seconds: u128,
     },
     /// A page of another address asks, or the request is for another address.
     #[error("this request comes from another web page, or is for another address than the hub's")]

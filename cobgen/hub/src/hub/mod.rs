@@ -35,6 +35,7 @@ use cob_permissions::{self as rights, Action, Answer, Directory, Entity, Kind, S
 use tokio::sync::{Mutex, Notify};
 
 pub use error::HubError;
+pub use passwords::Claim;
 pub use records::{ClusterRecord, Credential};
 
 use crate::audit::Audit;

@@ -76,8 +76,15 @@ impl Hub {
     ///
     /// # Errors
     ///
-    /// The user may not do this, or the operation makes no sense.
-    pub async fn operate(&self, caller: &Caller, name: &Name, operation: Operation) -> Result<JobId, HubError> {
+    /// The user may not do this, the operation makes no sense, or the cluster has changed since the plan with the name
+    /// `base`.
+    pub async fn operate(
+        &self,
+        caller: &Caller,
+        name: &Name,
+        operation: Operation,
+        base: Option<&str>,
+    ) -> Result<JobId, HubError> {
         let tenant = tenant_of(caller)?;
         if operation == (Operation::Sync {}) {
             let record = self.record(caller, name, action_of(&operation)).await?;
@@ -86,6 +93,9 @@ impl Hub {
         let mut state = self.state.lock().await;
         let record = self.record_in(&state, caller, name, action_of(&operation))?;
         check_length(&operation)?;
+        if let Some(base) = base {
+            self.check_base(&state, &record, &operation, base)?;
+        }
         match &operation {
             Operation::Create {} => return Err(HubError::Bad("a cluster is created by its request".to_owned())),
             Operation::Resize { nodes } => check_nodes(*nodes)?,

@@ -4,11 +4,13 @@
 //! next attempt for this user; the delay is short, because anyone can cause it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use argon2::password_hash::SaltString;
 use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version};
-use cob_hub_api::{AuditNote, Session};
+use cob_hub_api::{AuditNote, PasswordRequest, Session};
 use cob_permissions::{Action, Entity, UserId};
 use tokio::sync::Semaphore;
 
@@ -26,10 +28,10 @@ const LENGTH: std::ops::RangeInclusive<usize> = 10..=256;
 /// The wrong passwords of a user that have no delay.
 const FREE: u32 = 5;
 /// The longest delay.
-const LONGEST_MS: u64 = 60_000;
+const LONGEST: Duration = Duration::from_mins(1);
 /// Wrong passwords count so long.
-const FORGOTTEN_MS: u64 = 15 * 60_000;
-/// The most users whose wrong passwords are counted.
+const FORGOTTEN: Duration = Duration::from_mins(15);
+/// The most claims whose wrong passwords are counted; a further one takes the place of the oldest.
 const MOST_COUNTED: usize = 4096;
 /// The most refused log-ins in the audit in a minute.
 const MOST_NOTED: u32 = 60;
@@ -45,8 +47,18 @@ const NOBODY: &str =
 #[derive(Debug)]
 pub(super) struct Gate {
     work: Arc<Semaphore>,
-    wrong: Mutex<BTreeMap<UserId, Wrong>>,
+    wrong: Arc<Mutex<BTreeMap<Claim, Wrong>>>,
     noted: Mutex<Noted>,
+}
+
+/// Who wants to be whom: the user, and the address of the person if a proxy tells it. Wrong passwords from an address
+/// delay this address alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    /// The user.
+    pub user: UserId,
+    /// The address.
+    pub address: Option<IpAddr>,
 }
 
 /// The refused log-ins in the audit, in this minute.
@@ -56,53 +68,83 @@ struct Noted {
     count: u32,
 }
 
-/// Wrong passwords of a user.
+/// Wrong passwords of a claim. Times are of a clock that no person sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wrong {
     count: u32,
-    last_ms: u64,
+    last: Instant,
 }
 
 impl Wrong {
     /// When the next attempt may begin.
-    fn next_ms(self) -> u64 {
-        let doubled = self.count.checked_sub(FREE).map_or(0, |over| 1000_u64 << over.min(10));
-        self.last_ms.saturating_add(doubled.min(LONGEST_MS))
+    fn next(self) -> Instant {
+        let doubled = self.count.checked_sub(FREE).map_or(0, |over| 1 << over.min(10));
+        self.last + Duration::from_secs(doubled).min(LONGEST)
     }
 
-    fn is_forgotten(self, now: u64) -> bool {
-        now >= self.last_ms.saturating_add(FORGOTTEN_MS)
+    fn is_forgotten(self, now: Instant) -> bool {
+        now.duration_since(self.last) >= FORGOTTEN
     }
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { work: Arc::new(Semaphore::new(AT_A_TIME)), wrong: Mutex::default(), noted: Mutex::default() }
+        Self { work: Arc::new(Semaphore::new(AT_A_TIME)), wrong: Arc::default(), noted: Mutex::default() }
+    }
+}
+
+/// An attempt counts as wrong until it is right, or until its end without a result: so attempts at the same time count.
+#[derive(Debug)]
+struct Attempt {
+    claim: Claim,
+    wrong: Arc<Mutex<BTreeMap<Claim, Wrong>>>,
+    is_decided: bool,
+}
+
+impl Attempt {
+    fn right(mut self) {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.claim);
+        self.is_decided = true;
+    }
+
+    fn wrong(mut self) {
+        self.is_decided = true;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.is_decided {
+            return;
+        }
+        let mut all = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = all.get_mut(&self.claim) {
+            of.count = of.count.saturating_sub(1);
+        }
     }
 }
 
 impl Gate {
-    /// Counts an attempt as wrong until [`Gate::right`] takes it back, so that attempts at the same time count.
+    /// Begins an attempt.
     ///
     /// # Errors
     ///
     /// The user must wait.
-    fn begin(&self, user: &UserId, now: u64) -> Result<(), HubError> {
+    fn begin(&self, claim: &Claim, now: Instant) -> Result<Attempt, HubError> {
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         wrong.retain(|_, of| !of.is_forgotten(now));
-        let of = wrong.get(user).copied().unwrap_or(Wrong { count: 0, last_ms: now });
-        if of.count > 0 && now < of.next_ms() {
-            return Err(HubError::Later { seconds: (of.next_ms() - now).div_ceil(1000) });
+        let of = wrong.get(claim).copied().unwrap_or(Wrong { count: 0, last: now });
+        let left = of.next().saturating_duration_since(now);
+        if of.count > 0 && !left.is_zero() {
+            return Err(HubError::Later { seconds: left.as_millis().div_ceil(1000) });
         }
-        if wrong.len() >= MOST_COUNTED && !wrong.contains_key(user) {
-            return Err(HubError::Busy);
+        if wrong.len() >= MOST_COUNTED && !wrong.contains_key(claim) {
+            // Invented names must not lock out anybody.
+            let oldest = wrong.iter().min_by_key(|(_, of)| of.last).map(|(claim, _)| claim.clone());
+            oldest.map(|claim| wrong.remove(&claim));
         }
-        wrong.insert(user.clone(), Wrong { count: of.count + 1, last_ms: now });
-        Ok(())
-    }
-
-    fn right(&self, user: &UserId) {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).remove(user);
+        wrong.insert(claim.clone(), Wrong { count: of.count + 1, last: now });
+        Ok(Attempt { claim: claim.clone(), wrong: self.wrong.clone(), is_decided: false })
     }
 
     /// Whether a refusal still fits into the audit of this minute: anyone can cause refusals, and must not fill the disk.
@@ -155,8 +197,10 @@ impl Hub {
     /// # Errors
     ///
     /// The caller may not manage the credentials of the user, or the password is too short or too long.
-    pub async fn set_password(&self, caller: &Caller, user: UserId, password: Option<String>) -> Result<(), HubError> {
-        {
+    pub async fn set_password(&self, caller: &Caller, request: PasswordRequest) -> Result<(), HubError> {
+        let PasswordRequest { user, password, present } = request;
+        let user = user.unwrap_or_else(|| caller.subject.user.clone());
+        let known = {
             let state = self.state.lock().await;
             let exists = is_known(&state.directory, &user);
             self.decide(&state.directory, caller, Action::Execute, &Entity::user(&user), exists)?;
@@ -164,13 +208,26 @@ impl Hub {
                 self.note(caller, None, None, "refused: the token of the caller has a scope")?;
                 return Err(HubError::Forbidden("a token with a scope sets no password".to_owned()));
             }
-        }
+            state.passwords.get(&user_text(&user)).cloned()
+        };
         if let Some(password) = &password
             && !LENGTH.contains(&password.len())
         {
             let (least, most) = (LENGTH.start(), LENGTH.end());
             let length = password.len();
             return Err(HubError::Bad(format!("the password has {length} bytes; it needs {least} to {most}")));
+        }
+        // Whoever finds an open page must not take over its user.
+        if let Some(known) = known.filter(|_| caller.session.is_some() && user == caller.subject.user) {
+            let present =
+                present.ok_or_else(|| HubError::Bad("`present` is missing: the present password".to_owned()))?;
+            let attempt = self.gate.begin(&Claim { user: user.clone(), address: None }, Instant::now())?;
+            if !self.gate.run(move || is_right(&present, &known.hash)).await? {
+                attempt.wrong();
+                self.note(caller, None, None, "refused: the present password is wrong")?;
+                return Err(HubError::Forbidden("the present password is wrong".to_owned()));
+            }
+            attempt.right();
         }
         let hash = match password {
             Some(password) => Some(self.gate.run(move || hash(&password)).await??),
@@ -203,9 +260,14 @@ impl Hub {
     /// # Errors
     ///
     /// The user or the password is wrong, or there were too many wrong passwords.
-    pub async fn log_in(&self, user: UserId, password: String) -> Result<Session, HubError> {
+    pub async fn log_in(&self, claim: Claim, password: String) -> Result<Session, HubError> {
         let now = now_ms();
-        self.gate.begin(&user, now)?;
+        if password.len() > *LENGTH.end() {
+            // No user has such a password: there is nothing to count.
+            return Err(HubError::WrongPassword);
+        }
+        let attempt = self.gate.begin(&claim, Instant::now())?;
+        let user = claim.user;
         let note = |decision: &str| {
             self.append(AuditNote {
                 tenant: user.tenant.as_ref().map(ToString::to_string),
@@ -217,17 +279,18 @@ impl Hub {
         };
         let known = self.state.lock().await.passwords.get(&user_text(&user)).cloned();
         let checked = known.as_ref().map_or_else(|| NOBODY.to_owned(), |password| password.hash.clone());
-        let is_right = password.len() <= *LENGTH.end() && self.gate.run(move || is_right(&password, &checked)).await?;
+        let is_right = self.gate.run(move || is_right(&password, &checked)).await?;
         let mut state = self.state.lock().await;
         // The password, or the user, may have changed meanwhile.
         let is_present = known.is_some() && state.passwords.get(&user_text(&user)) == known.as_ref();
         if !is_right || !is_present || !is_known(&state.directory, &user) {
+            attempt.wrong();
             if self.gate.may_note(now) {
                 note("refused: the user or the password is wrong")?;
             }
             return Err(HubError::WrongPassword);
         }
-        self.gate.right(&user);
+        attempt.right();
         note("allowed")?;
         let (token, hash) = tokens::new_token()?;
         let credential = Credential {
@@ -278,11 +341,17 @@ impl Hub {
 mod tests {
     use super::*;
 
-    fn user(name: &str) -> UserId {
-        UserId { tenant: None, name: cob_permissions::Name::new(name).expect("a name") }
+    fn claim(name: &str) -> Claim {
+        let user = UserId { tenant: None, name: cob_permissions::Name::new(name).expect("a name") };
+        Claim { user, address: None }
     }
 
-    fn seconds(begun: Result<(), HubError>) -> u64 {
+    /// An attempt with a wrong password.
+    fn fail(gate: &Gate, claim: &Claim, now: Instant) {
+        gate.begin(claim, now).expect("no delay").wrong();
+    }
+
+    fn seconds(begun: Result<Attempt, HubError>) -> u128 {
         match begun {
             Err(HubError::Later { seconds }) => seconds,
             other => panic!("{other:?}"),
@@ -311,38 +380,51 @@ mod tests {
     }
 
     #[test]
-    fn wrong_passwords_delay_the_next_attempt_of_the_same_user() {
+    fn wrong_passwords_delay_the_next_attempt_of_the_same_claim() {
         let gate = Gate::default();
-        let (ann, ben) = (user("ann"), user("ben"));
-        let mut now = 1_000_000;
-        for _ in 0..FREE - 1 {
-            gate.begin(&ann, now).expect("no delay");
+        let (ann, ben) = (claim("ann"), claim("ben"));
+        let mut now = Instant::now();
+        for _ in 0..FREE {
+            fail(&gate, &ann, now);
         }
-        gate.begin(&ann, now).expect("the last one without a delay");
         assert_eq!(seconds(gate.begin(&ann, now)), 1);
-        gate.begin(&ben, now).expect("another user");
+        fail(&gate, &ben, now);
+        let elsewhere = Claim { address: Some(IpAddr::from([192, 0, 2, 7])), ..ann.clone() };
+        fail(&gate, &elsewhere, now);
         // A refused attempt does not count.
         assert_eq!(seconds(gate.begin(&ann, now)), 1);
         for delay in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert_eq!(seconds(gate.begin(&ann, now)), delay);
-            now += delay * 1000;
-            gate.begin(&ann, now).expect("the delay is over");
+            assert_eq!(seconds(gate.begin(&ann, now)), delay.into());
+            now += Duration::from_secs(delay);
+            fail(&gate, &ann, now);
         }
-        gate.right(&ann);
-        gate.begin(&ann, now).expect("a right password takes the delay away");
-        now += FORGOTTEN_MS;
-        gate.begin(&ann, now).expect("no delay");
+        now += Duration::from_secs(60);
+        gate.begin(&ann, now).expect("the delay is over").right();
+        fail(&gate, &ann, now);
+        now += FORGOTTEN;
+        fail(&gate, &ann, now);
         assert_eq!(gate.wrong.lock().expect("whole").len(), 1, "what is forgotten leaves no trace");
     }
 
     #[test]
-    fn the_counted_users_are_limited() {
-        let gate = Gate::default();
-        for number in 0..MOST_COUNTED {
-            gate.begin(&user(&format!("u{number}")), 5).expect("a place");
+    fn an_attempt_without_a_result_does_not_count() {
+        let (gate, ann, now) = (Gate::default(), claim("ann"), Instant::now());
+        for _ in 0..100 {
+            drop(gate.begin(&ann, now).expect("no delay"));
         }
-        assert!(matches!(gate.begin(&user("one-more"), 5), Err(HubError::Busy)));
-        gate.begin(&user("u7"), 5).expect("it has a place");
-        gate.begin(&user("one-more"), 5 + FORGOTTEN_MS).expect("a place");
+        let at_once: Vec<_> = (0..FREE).map(|_| gate.begin(&ann, now).expect("no delay")).collect();
+        assert_eq!(seconds(gate.begin(&ann, now)), 1, "attempts at the same time count");
+        drop(at_once);
+        gate.begin(&ann, now).expect("no delay").right();
+    }
+
+    #[test]
+    fn invented_names_lock_out_nobody() {
+        let (gate, now) = (Gate::default(), Instant::now());
+        for number in 0..2 * MOST_COUNTED {
+            fail(&gate, &claim(&format!("u{number}")), now);
+        }
+        assert_eq!(gate.wrong.lock().expect("whole").len(), MOST_COUNTED);
+        fail(&gate, &claim("ann"), now);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cob_hub_api::{ClusterRequest, Name, Operation, Preview, PreviewNode};
 use cob_permissions::Action;
 
+use super::book::State;
 use super::error::HubError;
 use super::orders::check_size;
 use super::{Caller, ClusterRecord, Hub, tenant_of};
@@ -41,8 +42,11 @@ impl Hub {
         let machines = self.machines(&record)?;
         let (shape, word) = self.aim(&record, operation)?;
         check_size(&shape.wanted)?;
+        // Before the plan is made: a change meanwhile makes the plan invalid, too.
+        let base = Some(base_of(&*self.state.lock().await, &record, &shape));
         let Operation::Replace { node } = operation else {
-            return self.preview(&record.tenant, name, &shape, &machines, word, false).await;
+            let preview = self.preview(&record.tenant, name, &shape, &machines, word, false).await?;
+            return Ok(Preview { base, ..preview });
         };
         if !machines.contains_key(node) {
             return Err(HubError::Missing { what: "node", name: node.clone() });
@@ -56,7 +60,22 @@ impl Hub {
         preview.tasks.iter_mut().for_each(|task| task.after.retain(|id| kept.contains(id)));
         preview.create = vec![node.clone()];
         preview.delete = vec![node.clone()];
-        Ok(preview)
+        Ok(Preview { base, ..preview })
+    }
+
+    /// Checks that a plan is for the present state of the cluster.
+    pub(super) fn check_base(
+        &self,
+        state: &State,
+        record: &ClusterRecord,
+        operation: &Operation,
+        base: &str,
+    ) -> Result<(), HubError> {
+        let (shape, _) = self.aim(record, operation)?;
+        if base == base_of(state, record, &shape) {
+            return Ok(());
+        }
+        Err(HubError::Conflict(format!("the cluster {} has changed since the plan; make the plan again", record.name)))
     }
 
     /// The shape that an operation leads to, and the word of `cobgen plan` for it.
@@ -115,9 +134,18 @@ impl Hub {
             nodes: layout.nodes.iter().filter(|_| !is_deletion).map(node).collect(),
             tasks: plan.tasks,
             stages: plan.stages,
+            base: None,
         };
         Ok(preview)
     }
+}
+
+/// The name of a state of a cluster, for an operation with this aim.
+fn base_of(state: &State, record: &ClusterRecord, aim: &Shape) -> String {
+    let name = record.queue_name();
+    let jobs = state.queue.jobs().filter(|job| job.spec.cluster.as_deref() == Some(name.as_str()));
+    let latest = jobs.map(|job| job.id.0).max().unwrap_or_default();
+    format!("{}.{latest}.{}", record.generation.unwrap_or_default(), aim.catalogue)
 }
 
 fn node(node: &crate::layout::Node) -> PreviewNode {

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cob_hub_api::{AuditNote, ClusterState, Name};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tokio::process::Command;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use super::book::{Changes, State};
@@ -21,12 +23,26 @@ use super::{Hub, now_ms};
 
 /// How long the callback may run.
 const LIMIT: Duration = Duration::from_mins(1);
+/// The callbacks at a time.
+const AT_A_TIME: usize = 4;
 /// The pause after a failed call.
 const PAUSE_MS: u64 = 60_000;
 
 /// Warnings under way, and when a failed one begins again.
-#[derive(Debug, Default)]
-pub(super) struct Warnings(Mutex<BTreeMap<ClusterKey, Attempt>>);
+#[derive(Debug)]
+pub(super) struct Warnings {
+    attempts: Mutex<BTreeMap<Lease, Attempt>>,
+    places: Semaphore,
+}
+
+/// A lease: its cluster and its end.
+type Lease = (ClusterKey, u64);
+
+impl Default for Warnings {
+    fn default() -> Self {
+        Self { attempts: Mutex::default(), places: Semaphore::new(AT_A_TIME) }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
@@ -48,21 +64,31 @@ impl Warnings {
     /// When the warning of a cluster begins; none while it runs.
     fn due(&self, cluster: &ClusterRecord, before_ms: u64) -> Option<u64> {
         let due = cluster.warning_due_ms(before_ms)?;
-        let attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match attempts.get(&(cluster.tenant.clone(), cluster.name.clone())) {
+        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        match attempts.get(&lease_of(cluster)?) {
             Some(Attempt::Runs) => None,
             Some(Attempt::Failed { next_ms }) => Some(due.max(*next_ms)),
             None => Some(due),
         }
     }
 
-    fn set(&self, id: ClusterKey, attempt: Option<Attempt>) {
-        let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn set(&self, lease: Lease, attempt: Option<Attempt>) {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         match attempt {
-            Some(attempt) => _ = attempts.insert(id, attempt),
-            None => _ = attempts.remove(&id),
+            Some(attempt) => _ = attempts.insert(lease, attempt),
+            None => _ = attempts.remove(&lease),
         }
     }
+
+    /// Forgets leases that are no more.
+    fn keep(&self, state: &State) {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.retain(|(id, ends), _| state.clusters.get(id).is_some_and(|of| of.lease_ends_ms == Some(*ends)));
+    }
+}
+
+fn lease_of(cluster: &ClusterRecord) -> Option<Lease> {
+    Some(((cluster.tenant.clone(), cluster.name.clone()), cluster.lease_ends_ms?))
 }
 
 impl Hub {
@@ -75,21 +101,24 @@ impl Hub {
     /// Begins the warnings that are due.
     pub(super) fn begin_warnings(self: &Arc<Self>, state: &State) {
         let (now, before) = (now_ms(), self.config.lease_warning_s.saturating_mul(1000));
-        for (id, cluster) in &state.clusters {
+        self.warnings.keep(state);
+        for cluster in state.clusters.values() {
+            let Some(lease) = lease_of(cluster) else { continue };
             if self.warnings.due(cluster, before).is_none_or(|due| due > now) {
                 continue;
             }
-            self.warnings.set(id.clone(), Some(Attempt::Runs));
-            let (hub, id, cluster) = (self.clone(), id.clone(), cluster.clone());
+            self.warnings.set(lease.clone(), Some(Attempt::Runs));
+            let (hub, cluster) = (self.clone(), cluster.clone());
             tokio::spawn(async move {
                 let attempt = match hub.warn(&cluster).await {
                     Ok(()) => None,
                     Err(error) => {
                         warn!(cluster = %cluster.name, %error, "nobody was warned that the lease ends soon");
+                        let _ = hub.note_warning(&cluster, format!("failed: {error}"));
                         Some(Attempt::Failed { next_ms: now_ms().saturating_add(PAUSE_MS) })
                     }
                 };
-                hub.warnings.set(id, attempt);
+                hub.warnings.set(lease, attempt);
                 hub.changed.notify_one();
             });
         }
@@ -99,6 +128,7 @@ impl Hub {
     async fn warn(&self, cluster: &ClusterRecord) -> Result<(), HubError> {
         let Some(lease_ends_ms) = cluster.lease_ends_ms else { return Ok(()) };
         if let Some(program) = &self.config.callback {
+            let _place = self.warnings.places.acquire().await;
             self.tell_of_lease(program, cluster, lease_ends_ms).await?;
         }
         let mut state = self.state.lock().await;
@@ -108,19 +138,23 @@ impl Hub {
             return Ok(());
         };
         let record = ClusterRecord { warned_ms: Some(now_ms()), ..present.clone() };
+        self.note_warning(cluster, format!("a warning for {}/{}", cluster.tenant, cluster.owner))?;
+        info!(tenant = %cluster.tenant, cluster = %cluster.name, "the lease ends soon");
+        let mut changes = Changes::default();
+        changes.cluster(&id, Some(&record))?;
+        state.clusters.insert(id, record);
+        self.write(changes).await
+    }
+
+    fn note_warning(&self, cluster: &ClusterRecord, decision: String) -> Result<(), HubError> {
         self.append(AuditNote {
             tenant: Some(cluster.tenant.to_string()),
             user: super::OWNER.to_owned(),
             request: "the lease ends soon".to_owned(),
             cluster: Some(cluster.name.to_string()),
             job: None,
-            decision: format!("a warning for {}/{}", cluster.tenant, cluster.owner),
-        })?;
-        info!(tenant = %cluster.tenant, cluster = %cluster.name, "the lease ends soon");
-        let mut changes = Changes::default();
-        changes.cluster(&id, Some(&record))?;
-        state.clusters.insert(id, record);
-        self.write(changes).await
+            decision,
+        })
     }
 
     async fn tell_of_lease(&self, program: &Path, cluster: &ClusterRecord, ends_ms: u64) -> Result<(), HubError> {
@@ -141,11 +175,16 @@ impl Hub {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(|e| failed(&e))?;
-        let status = tokio::time::timeout(LIMIT, child.wait()).await;
-        let status = status.map_err(|_| failed(&format!("no end after {} s", LIMIT.as_secs())))?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let Ok(status) = tokio::time::timeout(LIMIT, child.wait()).await else {
+            // Its children, too: otherwise each attempt could leave some.
+            let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+            return Err(failed(&format!("no end after {} s", LIMIT.as_secs())));
+        };
         let status = status.map_err(|e| failed(&e))?;
         if status.success() { Ok(()) } else { Err(failed(&status)) }
     }
@@ -183,12 +222,15 @@ mod tests {
     fn a_warning_runs_once_at_a_time_and_again_after_a_failure() {
         let (warnings, mut cluster) = (Warnings::default(), record("shop", ClusterState::Active));
         (cluster.created_ms, cluster.lease_ends_ms) = (0, Some(40_000));
-        let id = || (cluster.tenant.clone(), cluster.name.clone());
+        let id = || lease_of(&cluster).expect("a lease");
         assert_eq!(warnings.due(&cluster, 5000), Some(35_000));
         warnings.set(id(), Some(Attempt::Runs));
         assert_eq!(warnings.due(&cluster, 5000), None);
         warnings.set(id(), Some(Attempt::Failed { next_ms: 36_000 }));
         assert_eq!(warnings.due(&cluster, 5000), Some(36_000));
+        // A new lease has a warning of its own.
+        let extended = ClusterRecord { lease_ends_ms: Some(80_000), ..cluster.clone() };
+        assert_eq!(warnings.due(&extended, 5000), Some(75_000));
         warnings.set(id(), None);
         assert_eq!(warnings.due(&cluster, 5000), Some(35_000));
     }

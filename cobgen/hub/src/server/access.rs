@@ -1,6 +1,8 @@
 //! Who asks.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
@@ -16,13 +18,31 @@ use super::page;
 use super::serve::Admission;
 use crate::hub::{Caller, Hub, HubError};
 
+/// How long a request of a caller without a token may take.
+const STRANGER: Duration = Duration::from_secs(20);
+
 /// Where a request came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Door {
     /// The Unix socket of the hub's owner.
     Socket,
-    /// A network address, which serves the hub's own page at these addresses.
-    Address(Arc<Origins>),
+    /// A network address.
+    Address {
+        /// The addresses of the hub's own page.
+        own: Arc<Origins>,
+        /// Whether a proxy stands before the address.
+        behind_proxy: bool,
+    },
+}
+
+/// The address of a caller, as a proxy tells it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Forwarded(pub(super) IpAddr);
+
+/// The last address of `X-Forwarded-For`: the address that the proxy itself has seen.
+fn forwarded(headers: &HeaderMap) -> Option<Forwarded> {
+    let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?.rsplit(',').next()?;
+    last.trim().parse().ok().map(Forwarded)
 }
 
 /// The tenant that a super administrator asks about.
@@ -32,7 +52,7 @@ struct Tenant {
 }
 
 /// Refuses requests of web pages, except the own page; sets the headers of every answer.
-pub(super) async fn visit(State(door): State<Door>, request: Request, next: Next) -> Response {
+pub(super) async fn visit(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
     // A page of a browser sends one of these.
     let is_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
@@ -40,13 +60,24 @@ pub(super) async fn visit(State(door): State<Door>, request: Request, next: Next
     let is_foreign = match &door {
         Door::Socket => is_page,
         // The files of the page have no secrets, and a page elsewhere may have a link to them.
-        Door::Address(own) if is_file => !own.is_host(headers),
-        Door::Address(own) => is_page && !own.is_own(headers),
+        Door::Address { own, .. } if is_file => !own.is_host(headers),
+        Door::Address { own, .. } => is_page && !own.is_own(headers),
     };
+    if matches!(door, Door::Address { behind_proxy: true, .. })
+        && let Some(address) = forwarded(headers)
+    {
+        request.extensions_mut().insert(address);
+    }
     let mut response =
         if is_foreign { Refused(HubError::ForeignPage).into_response() } else { next.run(request).await };
     protect(response.headers_mut());
     response
+}
+
+/// Ends a request of a stranger that takes too long.
+pub(super) async fn hurry(request: Request, next: Next) -> Response {
+    let answered = tokio::time::timeout(STRANGER, next.run(request)).await;
+    answered.unwrap_or_else(|_| Refused(HubError::Busy).into_response())
 }
 
 /// Finds the caller, or refuses.

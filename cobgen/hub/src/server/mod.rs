@@ -25,17 +25,19 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use cob_api_server::OwnerSocket;
 use cob_api_server::page::Origins;
 use tokio::net::TcpListener;
 use tracing::info;
 
 use crate::hub::Hub;
-use access::{Door, admit, visit};
+use access::{Door, admit, hurry, visit};
 
 /// The largest body of a request, in bytes.
 const LARGEST: usize = 4 << 20;
+/// The largest body of a caller without a token, in bytes.
+const LARGEST_OF_STRANGERS: usize = 4 << 10;
 
 /// Serves the API until the hub can't go on, or until `stop`.
 ///
@@ -55,9 +57,12 @@ pub async fn serve(
         let callers = table::refusing(table::router(table::of_callers()));
         let callers = callers.layer(from_fn_with_state((hub.clone(), door.clone()), admit));
         let strangers = table::router(table::of_strangers());
+        // Anyone may send these.
+        let strangers = strangers.layer(DefaultBodyLimit::max(LARGEST_OF_STRANGERS)).layer(from_fn(hurry));
         let pages = if door == Door::Socket { Router::new() } else { page::router() };
+        let callers = callers.layer(DefaultBodyLimit::max(LARGEST));
         let all = Router::new().merge(callers).merge(strangers).merge(pages);
-        all.layer(DefaultBodyLimit::max(LARGEST)).layer(from_fn_with_state(door, visit)).with_state(hub)
+        all.layer(from_fn_with_state(door, visit)).with_state(hub)
     };
     let mut serving = tokio::task::JoinSet::new();
     let local = router(Door::Socket);
@@ -75,7 +80,7 @@ pub async fn serve(
             origins.add(page)?;
         }
         info!(%address, "the API listens");
-        let remote = router(Door::Address(Arc::new(origins)));
+        let remote = router(Door::Address { own: Arc::new(origins), behind_proxy: page.is_some() });
         serving.spawn(serve::serve(listener, remote));
     }
     info!(socket = %socket.display(), "the API listens");

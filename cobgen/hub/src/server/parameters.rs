@@ -35,6 +35,13 @@ pub(super) struct OfCluster {
     pub(super) name: Name,
 }
 
+/// The plan that an order is based on.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Plan {
+    /// `base` of the plan: the order is refused if the cluster has changed since.
+    pub(super) base: Option<String>,
+}
+
 /// A job.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct OfJob {

@@ -13,12 +13,13 @@ use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
 use serde_json::Value;
 
+use super::access::Forwarded;
 use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
 use super::arguments::{Body, Content, InPath, Words};
 use super::parameters::{
-    From, How, OfCluster, OfEntity, OfFile, OfJob, OfSection, OfToken, Version, Where, Which, WhichMachines,
+    From, How, OfCluster, OfEntity, OfFile, OfJob, OfSection, OfToken, Plan, Version, Where, Which, WhichMachines,
 };
-use crate::hub::{Caller, Credential, Hub, HubError};
+use crate::hub::{Caller, Claim, Credential, Hub, HubError};
 
 type Shared = State<Arc<Hub>>;
 type Who = Extension<Caller>;
@@ -127,9 +128,10 @@ pub(super) async fn operate(
     State(hub): Shared,
     Extension(caller): Who,
     InPath(of): InPath<OfCluster>,
+    Words(plan): Words<Plan>,
     Body(operation): Body<Operation>,
 ) -> Result<Accepted<Started>, Refused> {
-    let JobId(job) = hub.operate(&caller, &of.name, operation).await?;
+    let JobId(job) = hub.operate(&caller, &of.name, operation, plan.base.as_deref()).await?;
     Ok(Accepted(Started { job }))
 }
 
@@ -224,8 +226,13 @@ pub(super) async fn token(
     Ok(Json(Token { token: hub.make_token(&caller, credential).await? }))
 }
 
-pub(super) async fn log_in(State(hub): Shared, Body(request): Body<SessionRequest>) -> Answered<Session> {
-    Ok(Json(hub.log_in(request.user, request.password).await?))
+pub(super) async fn log_in(
+    State(hub): Shared,
+    address: Option<Extension<Forwarded>>,
+    Body(request): Body<SessionRequest>,
+) -> Answered<Session> {
+    let claim = Claim { user: request.user, address: address.map(|Extension(Forwarded(address))| address) };
+    Ok(Json(hub.log_in(claim, request.password).await?))
 }
 
 pub(super) async fn log_out(State(hub): Shared, Extension(caller): Who) -> Result<NoContent, Refused> {
@@ -238,8 +245,7 @@ pub(super) async fn set_password(
     Extension(caller): Who,
     Body(request): Body<PasswordRequest>,
 ) -> Result<NoContent, Refused> {
-    let user = request.user.unwrap_or_else(|| caller.subject.user.clone());
-    hub.set_password(&caller, user, request.password).await?;
+    hub.set_password(&caller, request).await?;
     Ok(NoContent)
 }
 

@@ -29,6 +29,9 @@ export function setTenant(name: string): void {
   sessionStorage.setItem(TENANT, name);
 }
 
+/** The user whose session has ended by itself, for the next log-in. */
+export const ended = signal("");
+
 function end(): void {
   sessionStorage.removeItem(STORED);
   me.value = null;
@@ -47,7 +50,11 @@ export async function request(method: string, path: string, body?: unknown, abor
   });
   if (response.ok) return response;
   const said: { error?: string; hint?: string; faults?: Fault[] } = await response.json().catch(() => ({}));
-  if (response.status === 401 && path !== "sessions") end();
+  if (response.status === 401 && path !== "sessions") {
+    const who = me.value;
+    if (who) ended.value = who.tenant ? `${who.tenant}/${who.user}` : who.user;
+    end();
+  }
   throw new Refused(response.status, said.error ?? `the hub answered ${response.status}`, said.hint ?? "", said.faults ?? []);
 }
 
@@ -81,6 +88,7 @@ export async function look(): Promise<void> {
 export async function logIn(name: string, password: string): Promise<void> {
   const response = await request("POST", "sessions", { user: userOf(name), password });
   sessionStorage.setItem(STORED, ((await response.json()) as { token: string }).token);
+  ended.value = "";
   await look();
 }
 

@@ -1,4 +1,5 @@
 // The start of the hub's page, and the frame of its views.
+import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Boundary } from "../boundary";
@@ -6,7 +7,7 @@ import { address, follow, here } from "../route";
 import { isDark, nextTheme } from "../theme";
 import { logOut, look, me, setTenant, tenant } from "./api";
 import { useHub } from "./load";
-import { Failed } from "./parts";
+import { Failed, failOf } from "./parts";
 import { AccountView } from "./views/account";
 import { AuditView } from "./views/audit";
 import { CatalogueView, EntityView } from "./views/catalogue";
@@ -128,15 +129,33 @@ function Header() {
   );
 }
 
+const silent = signal("");
+
+/** Finds out who is logged in; a hub that does not answer is asked again. */
+function start(): void {
+  look().then(
+    () => (silent.value = ""),
+    (error: unknown) => {
+      // Without a valid token, the log-in is shown already.
+      if (me.value === null) return;
+      silent.value = failOf(error).error;
+      setTimeout(start, 2000);
+    },
+  );
+}
+
 function Page() {
   const main = useRef<HTMLElement>(null);
   const { view, rest } = here.value;
   useEffect(() => {
     main.current?.scrollTo(0, 0);
+    document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     const name = VIEWS.find((one) => one.name === (TABS[view] ?? view))?.words ?? "Account";
     document.title = `${rest || name} – COB hub`;
   }, [view, rest]);
-  if (me.value === undefined) return <p class="loading muted">Loading…</p>;
+  if (me.value === undefined) {
+    return silent.value ? <Failed error={silent.value} hint="The page tries again." again={start} /> : <p class="loading muted">Loading…</p>;
+  }
   if (me.value === null) return <LogIn />;
   return (
     <>
@@ -164,4 +183,4 @@ function Page() {
 
 follow();
 render(<Page />, document.getElementById("page")!);
-look().catch(() => (me.value = null));
+start();

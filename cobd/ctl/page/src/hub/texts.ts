@@ -52,9 +52,28 @@ export function operationWords(operation: Operation): string {
   }
 }
 
-/** Whether an operation interrupts services or deletes machines: then a person types the name of the cluster. */
-export function isDestructive(operation: Operation): boolean {
-  return ["stop", "delete", "replace", "rollback", "restart"].includes(operation.operation);
+/** What an operation takes away, as `cobctl cluster` says it; then a person types the name of the cluster. */
+export function lossOf(operation: Operation, nodes: number, plan: Preview): string {
+  switch (operation.operation) {
+    case "delete":
+      return "It stops all services and deletes all machines.";
+    case "replace":
+      return "It deletes the machine of the node.";
+    case "rollback":
+      return "It may interrupt services and delete machines.";
+    case "stop":
+      return "It stops services.";
+    case "configure":
+    case "sync":
+    case "restart":
+      return "It may interrupt services.";
+    case "services":
+      return operation.remove.length > 0 ? "It removes services." : "";
+    case "resize":
+      return operation.nodes < nodes || plan.delete.length > 0 ? "It deletes machines." : "";
+    default:
+      return plan.delete.length > 0 ? "It deletes machines." : "";
+  }
 }
 
 /** The stages of a plan, each in a line: `start web on shop-1 and shop-2`. */

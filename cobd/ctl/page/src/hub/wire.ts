@@ -69,6 +69,7 @@ export interface Preview {
   delete: string[];
   tasks: PreviewTask[];
   stages: number[][];
+  base?: string;
 }
 
 export type JobState = "queued" | "waiting" | "starting" | "running" | "canceling" | "succeeded" | "failed" | "canceled";

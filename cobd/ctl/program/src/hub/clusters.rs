@@ -131,11 +131,9 @@ async fn operate(
         let preview = context.client.preview(name, &operation).await.map_err(failure)?;
         return plan(context, screen, &preview);
     }
-    if !order.yes {
-        ask(context, screen, name, &operation).await?;
-    }
+    let base = if order.yes { None } else { ask(context, screen, name, &operation).await? };
     let what = format!("{} of {name}", show::operation(&operation));
-    let started = context.client.operate(name, &operation).await.map_err(failure)?;
+    let started = context.client.operate(name, &operation, base.as_deref()).await.map_err(failure)?;
     ordered(context, screen, started.job, &what, order.wait).await
 }
 
@@ -176,10 +174,15 @@ pub(super) fn loss(operation: &Operation, cluster: &Cluster) -> Option<&'static 
     }
 }
 
-/// Asks before an operation that takes something away.
-async fn ask(context: &Context, screen: &mut Screen, name: &Name, operation: &Operation) -> Result<(), Failure> {
+/// Asks before an operation that takes something away. Returns the name of the state for which the plan was shown.
+async fn ask(
+    context: &Context,
+    screen: &mut Screen,
+    name: &Name,
+    operation: &Operation,
+) -> Result<Option<String>, Failure> {
     let cluster = context.client.cluster(name).await.map_err(failure)?;
-    let Some(loss) = loss(operation, &cluster) else { return Ok(()) };
+    let Some(loss) = loss(operation, &cluster) else { return Ok(None) };
     let what = show::operation(operation);
     let not_done = |why: &str| Failure::usage(format!("`{what}` of {name} was not ordered: {why}"));
     if !(io::stdin().is_terminal() && screen.is_err_live()) {
@@ -187,10 +190,9 @@ async fn ask(context: &Context, screen: &mut Screen, name: &Name, operation: &Op
         return Err(not_done(&why).hint("--yes skips the question, --plan shows what would happen"));
     }
     // Some operations have no plan; their question names what they take away.
-    if let Ok(preview) = context.client.preview(name, operation).await {
-        for line in show::preview(screen, &preview) {
-            screen.say(&line);
-        }
+    let preview = context.client.preview(name, operation).await.ok();
+    for line in preview.iter().flat_map(|preview| show::preview(screen, preview)).collect::<Vec<_>>() {
+        screen.say(&line);
     }
     let is_deletion = *operation == Operation::Delete {};
     let question = if is_deletion { "type its name to confirm:" } else { "type yes to confirm:" };
@@ -198,5 +200,9 @@ async fn ask(context: &Context, screen: &mut Screen, name: &Name, operation: &Op
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     let wanted = if is_deletion { name.as_str() } else { "yes" };
-    if line.trim() == wanted { Ok(()) } else { Err(not_done("it was not confirmed")) }
+    if line.trim() == wanted {
+        Ok(preview.and_then(|preview| preview.base))
+    } else {
+        Err(not_done("it was not confirmed"))
+    }
 }

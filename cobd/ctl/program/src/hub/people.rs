@@ -117,7 +117,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: HubComm
                 None => None,
             };
             let password = if remove { None } else { Some(asked_password(from.as_deref())?) };
-            client.set_password(&PasswordRequest { user, password }).await.map_err(failure)?;
+            client.set_password(&PasswordRequest { user, password, present: None }).await.map_err(failure)?;
             let text = if remove { "the password was removed" } else { "the password was set" };
             context.answer(screen, &json!({ "password": !remove }), &format!("{text}; all sessions of the user ended"))
         }

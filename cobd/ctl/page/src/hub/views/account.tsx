@@ -100,9 +100,13 @@ export function AccountView() {
 function PasswordDialog({ close }: { close: () => void }) {
   const [password, setPassword] = useState("");
   const [again, setAgain] = useState("");
+  const [present, setPresent] = useState("");
   return (
-    <Dialog title="Change the password" button="Change" ready={password.length >= 10 && password === again} close={close} submit={() => send<void>("PUT", ["password"], { password })}>
+    <Dialog title="Change the password" button="Change" ready={password.length >= 10 && password === again} close={close} submit={() => send<void>("PUT", ["password"], { password, present })}>
       <p>All your sessions end, this one too. Tokens stay.</p>
+      <Field label="Present password">
+        <input type="password" value={present} onInput={(event) => setPresent(event.currentTarget.value)} autocomplete="current-password" />
+      </Field>
       <Field label="New password" hint="at least 10 characters">
         <input type="password" value={password} onInput={(event) => setPassword(event.currentTarget.value)} autocomplete="new-password" />
       </Field>

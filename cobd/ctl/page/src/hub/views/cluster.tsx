@@ -5,8 +5,8 @@ import { address, go } from "../../route";
 import { count } from "../../words";
 import { send } from "../api";
 import { changed, useHub } from "../load";
-import { Answered, Dialog, Failed, Field, JobLink, Moment, Plan, StateWord, Until } from "../parts";
-import { isDestructive, list, operationWords, secondsOf } from "../texts";
+import { Answered, Dialog, Failed, failOf, Field, JobLink, Moment, Plan, StateWord, Until } from "../parts";
+import { list, lossOf, operationWords, secondsOf } from "../texts";
 import type { Cluster, Job, Machine, Operation, Preview } from "../wire";
 import { JobTable } from "./jobs";
 
@@ -188,6 +188,9 @@ const BUTTON: Record<Wish, string> = {
   lease: "Set the lease",
 };
 
+/** The plan of an operation for which the hub can make none. */
+const NO_PLAN: Preview = { nodes: [], create: [], delete: [], tasks: [], stages: [] };
+
 const names = (text: string) => text.split(/[\s,]+/).filter(Boolean);
 
 /** An operation: its values first, then its plan, then the order. */
@@ -198,6 +201,7 @@ function Order({ cluster, what, node, close }: { cluster: Cluster; what: Wish; n
   const [config, setConfig] = useState(() => JSON.stringify(cluster.wanted.config ?? {}, null, 2));
   const [lease, setLease] = useState("7d");
   const [plan, setPlan] = useState<{ of: string; plan: Preview } | null>(null);
+  const [note, setNote] = useState("");
   const seconds = secondsOf(lease);
   const parsed = objectOf(config);
   const operation = operationOf();
@@ -235,17 +239,28 @@ function Order({ cluster, what, node, close }: { cluster: Cluster; what: Wish; n
       return undefined;
     }
     if (!shown) {
-      const made = await send<Preview>("POST", ["clusters", cluster.name, "preview"], operation);
+      const made = await send<Preview>("POST", ["clusters", cluster.name, "preview"], operation).catch((error: unknown) => {
+        // A cluster whose template is broken can be deleted, too.
+        if (what !== "delete") throw error;
+        setNote(failOf(error).error);
+        return NO_PLAN;
+      });
       setPlan({ of: values, plan: made });
       return false;
     }
-    const { job } = await send<{ job: number }>("POST", ["clusters", cluster.name, "operations"], operation);
+    // The hub refuses the order if the cluster has changed since the plan.
+    const base: Record<string, string> = shown.base ? { base: shown.base } : {};
+    const { job } = await send<{ job: number }>("POST", ["clusters", cluster.name, "operations"], operation, base).catch((error: unknown) => {
+      setPlan(null);
+      throw error;
+    });
     changed();
     go(address("job", String(job)));
     return undefined;
   };
-  const title = what === "lease" ? `Lease of ${cluster.name}` : `${operation ? operationWords(operation) : BUTTON[what]}: ${cluster.name}`;
-  const confirm = shown !== null && operation !== null && isDestructive(operation) ? { typed: cluster.name } : {};
+  const title = what === "lease" ? `Lease of ${cluster.name}` : `${cluster.name}: ${operation ? operationWords(operation) : BUTTON[what].toLowerCase()}`;
+  const loss = shown && operation ? lossOf(operation, cluster.wanted.nodes, shown) : "";
+  const confirm = loss ? { typed: cluster.name } : {};
   return (
     <Dialog title={title} button={what === "lease" || shown ? BUTTON[what] : "Show the plan"} ready={what === "lease" ? seconds !== null : operation !== null} {...confirm} close={close} submit={order}>
       <p>{EXPLAIN[what]}</p>
@@ -279,7 +294,9 @@ function Order({ cluster, what, node, close }: { cluster: Cluster; what: Wish; n
           <input value={lease} onInput={(event) => setLease(event.currentTarget.value)} />
         </Field>
       )}
-      {shown && <Plan plan={shown} />}
+      {shown && note && <p class="warning">There is no plan: {note}</p>}
+      {shown && !note && <Plan plan={shown} />}
+      {loss && <p class="warning">{loss}</p>}
     </Dialog>
   );
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Empty, Section } from "../../marks";
 
 import { span } from "../../words";
-import { get, send } from "../api";
+import { get, Refused, send } from "../api";
 import { changed, useHub } from "../load";
 import { Answered, ClusterLink, Dialog, Failed, failOf, JobLink, Moment, StateWord, type Fail } from "../parts";
 import { isOver, operationWords } from "../texts";
@@ -106,7 +106,7 @@ export function JobView({ id }: { id: string }) {
             </header>
             <Log id={found.id} over={isOver(found.state)} />
             {asks && (
-              <Dialog title={`Cancel job ${found.id}`} button="Cancel the job" typed={found.cluster} close={() => setAsks(false)} submit={() => send<void>("POST", ["jobs", String(found.id), "cancel"], {}).then(changed)}>
+              <Dialog title={`Cancel job ${found.id}`} button="Cancel the job" close={() => setAsks(false)} submit={() => send<void>("POST", ["jobs", String(found.id), "cancel"], {}).then(changed)}>
                 <p>The job stops, and takes back what it has begun.</p>
               </Dialog>
             )}
@@ -141,7 +141,18 @@ function Log({ id, over }: { id: number; over: boolean }) {
       let from = 0;
       setText("");
       for (;;) {
-        const part = await get<LogPart>(["jobs", String(id), "log"], { from: String(from) }, abort.signal);
+        const part = await get<LogPart>(["jobs", String(id), "log"], { from: String(from) }, abort.signal).catch((error: unknown) => {
+          const passes = error instanceof Refused && (error.status === 0 || error.status >= 500);
+          if (!passes || abort.signal.aborted) throw error;
+          setFail(failOf(error));
+          return null;
+        });
+        if (part === null) {
+          await new Promise((resolve) => setTimeout(resolve, 2000));
+          if (abort.signal.aborted) return;
+          continue;
+        }
+        setFail(null);
         from = part.next;
         if (part.text) setText((before) => (before + part.text).slice(-KEPT));
         if (part.complete) return;
@@ -164,7 +175,7 @@ function Log({ id, over }: { id: number; over: boolean }) {
     <Section title="Log">
       {fail && <Failed {...fail} again={() => setRound((before) => before + 1)} />}
       <pre ref={box} class="output log" tabIndex={0} aria-label="Log of the job">
-        {text || (over ? "The job wrote nothing." : "The job has written nothing yet.")}
+        {text || (fail ? "" : over ? "The job wrote nothing." : "The job has written nothing yet.")}
       </pre>
     </Section>
   );

@@ -1,10 +1,10 @@
 // The log-in.
 import { useState } from "preact/hooks";
-import { logIn } from "../api";
+import { ended, logIn } from "../api";
 import { Failed, failOf, Field, type Fail } from "../parts";
 
 export function LogIn() {
-  const [name, setName] = useState("");
+  const [name, setName] = useState(ended.value);
   const [password, setPassword] = useState("");
   const [busy, setBusy] = useState(false);
   const [fail, setFail] = useState<Fail | null>(null);
@@ -23,6 +23,7 @@ export function LogIn() {
     <main id="main" class="log-in">
       <form class="panel" onSubmit={submit}>
         <h1>Log in to the hub</h1>
+        {ended.value && <p class="warning">The session of {ended.value} has ended.</p>}
         <Field label="User" hint="TENANT/USER, as in web/ann; a super administrator has no tenant">
           <input name="user" required value={name} onInput={(event) => setName(event.currentTarget.value)} autocomplete="username" autocapitalize="none" spellcheck={false} />
         </Field>

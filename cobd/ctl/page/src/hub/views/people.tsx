@@ -12,6 +12,7 @@ type Wish =
   | { do: "quota"; tenant: string; quota: Quota; perUser: Quota }
   | { do: "add-user"; tenant: string }
   | { do: "remove-user"; tenant: string; user: string }
+  | { do: "rank"; tenant: string; user: string; administrator: boolean }
   | { do: "password"; tenant: string; user: string }
   | { do: "revoke"; tenant: string; grant: string; words: string };
 
@@ -116,7 +117,7 @@ function TenantPanel({ name, tenant, manages, isSuper, ask }: { name: string; te
                       <button
                         type="button"
                         class="small"
-                        onClick={() => void change({ "set-administrator": { tenant: name, user, administrator: !of.administrator } })}
+                        onClick={() => ask({ do: "rank", tenant: name, user, administrator: !of.administrator })}
                         aria-label={`${of.administrator ? "Make a user" : "Make an administrator"}: ${user}`}
                       >
                         {of.administrator ? "Make a user" : "Make an administrator"}
@@ -244,6 +245,15 @@ function WishDialog({ wish, close }: { wish: Wish; close: () => void }) {
           {passwordField("at least 10 characters")}
         </Dialog>
       );
+    case "rank": {
+      const { tenant, user, administrator } = wish;
+      const rank = administrator ? "an administrator" : "a user";
+      return (
+        <Dialog title={`Make ${user} ${rank} of ${tenant}`} button="Change the rank" close={close} submit={() => change({ "set-administrator": { tenant, user, administrator } })}>
+          <p>{administrator ? "An administrator has all rights in the tenant." : "A user has rights on own clusters, and by grants."}</p>
+        </Dialog>
+      );
+    }
     case "remove-user":
       return (
         <Dialog title={`Remove ${wish.user}`} button="Remove" typed={wish.user} close={close} submit={() => change({ "remove-user": { tenant: wish.tenant, user: wish.user } })}>
