@@ -71,6 +71,18 @@ impl Rolling {
         generation
     }
 
+    /// The history of a generation, in lines, to find the cause of a failure.
+    fn story(&self, generation: cob_types::GenerationNumber) -> String {
+        let all = self.cluster.merged_history().into_iter().filter(|entry| entry.generation == generation);
+        all.map(|entry| format!("{entry:?}\n")).collect()
+    }
+
+    fn one_at_a_time(&self, absences: &[(u64, u64, String)], generation: cob_types::GenerationNumber) {
+        for pair in absences.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "two were away at once: {pair:?}\n{}", self.story(generation));
+        }
+    }
+
     /// From the start of the transition out of `up` to the end of the transition back, from the history.
     fn absences(&self, generation: cob_types::GenerationNumber) -> Vec<(u64, u64, String)> {
         let mut left = std::collections::BTreeMap::new();
@@ -110,13 +122,7 @@ fn a_rollout_with_kills_disturbs_one_object_at_a_time() {
     rolling.cluster.wait_converged(second, PATIENCE);
     let absences = rolling.absences(second);
     assert_eq!(absences.len(), 3, "{absences:?}");
-    one_at_a_time(&absences);
-}
-
-fn one_at_a_time(absences: &[(u64, u64, String)]) {
-    for pair in absences.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "two were away at once: {pair:?}");
-    }
+    rolling.one_at_a_time(&absences, second);
 }
 
 #[test]
@@ -151,7 +157,7 @@ fn an_operator_lets_fewer_be_disturbed_at_a_time_than_the_model() {
     rolling.cluster.wait_converged(second, PATIENCE);
     let absences = rolling.absences(second);
     assert_eq!(absences.len(), 3, "{absences:?}");
-    one_at_a_time(&absences);
+    rolling.one_at_a_time(&absences, second);
     let (code, said) = limit(&rolling.cluster, &["none", "--budget", "app"]);
     assert_eq!((code, said.trim()), (0, "n3/budget/app: 2 tokens, as the model says"));
     let told = rolling.cluster.merged_history();
