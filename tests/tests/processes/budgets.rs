@@ -88,13 +88,15 @@ impl Rolling {
         let mut left = std::collections::BTreeMap::new();
         let mut absences = Vec::new();
         let mut moves: Vec<HistoryEntry> = self.cluster.merged_history();
-        moves.retain(|e| e.generation == generation && (e.event == "start" || e.event == "end"));
+        moves.retain(|e| e.generation == generation && ["start", "end", "check"].contains(&e.event.as_str()));
         moves.sort_by_key(|e| e.ts_ns);
         for entry in moves {
             let Some(cob) = entry.cob.filter(|cob| cob.name() == "app/server") else { continue };
             let to = entry.to.map(|s| s.to_string()).unwrap_or_default();
             match (entry.event.as_str(), to.as_str()) {
                 ("start", "down") => _ = left.entry(cob).or_insert(entry.ts_ns),
+                // A kill came between the record of the start and the action: the server has never left.
+                ("check", "outdated") => _ = left.remove(&cob),
                 ("end", "up") if entry.ok == Some(true) => {
                     absences.extend(left.remove(&cob).map(|from| (from, entry.ts_ns, cob.to_string())));
                 }
