@@ -5,6 +5,7 @@ import { hasKey, takeKey } from "./api";
 import { Boundary } from "./boundary";
 import { OrderDialog } from "./dialog";
 import { Drawer } from "./drawer";
+import { SkipLink } from "./marks";
 import { Mark } from "./parts";
 import { drawer } from "./proposal";
 import { address, follow, here } from "./route";
@@ -201,16 +202,7 @@ function Page() {
   if (!table.value) content = <p class="loading muted">Asking the hosts…</p>;
   return (
     <>
-      <a
-        class="skip"
-        href="#main"
-        onClick={(event) => {
-          event.preventDefault();
-          main.current?.focus();
-        }}
-      >
-        To the content
-      </a>
+      <SkipLink to={main} />
       <Header />
       <Banner />
       <div class="body">

@@ -1,5 +1,5 @@
 // Parts without any knowledge of a cluster: marks of states, sections, buttons.
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useState } from "preact/hooks";
 import { CLASSES, UNKNOWN } from "./table";
 
@@ -70,5 +70,21 @@ export function Copy({ text }: { text: string }) {
     <button type="button" class="small" onClick={copy}>
       {done ? "Copied" : "Copy"}
     </button>
+  );
+}
+
+/** The first link of a page, for the keyboard: it skips the views at the top. */
+export function SkipLink({ to }: { to: RefObject<HTMLElement | null> }) {
+  return (
+    <a
+      class="skip"
+      href="#main"
+      onClick={(event) => {
+        event.preventDefault();
+        to.current?.focus();
+      }}
+    >
+      To the content
+    </a>
   );
 }

@@ -1,7 +1,7 @@
 // Requests to the hub. The token of the session stays in this tab: no other page and no other tab can send it.
 import { signal } from "@preact/signals";
 import { Refusal } from "../refusal";
-import { userOf } from "./texts";
+import { ownWords, userOf } from "./texts";
 import type { Fault, Whoami } from "./wire";
 
 const STORED = "cob-hub-token";
@@ -51,8 +51,7 @@ export async function request(method: string, path: string, body?: unknown, abor
   if (response.ok) return response;
   const said: { error?: string; hint?: string; faults?: Fault[] } = await response.json().catch(() => ({}));
   if (response.status === 401 && path !== "sessions") {
-    const who = me.value;
-    if (who) ended.value = who.tenant ? `${who.tenant}/${who.user}` : who.user;
+    if (me.value) ended.value = ownWords(me.value);
     end();
   }
   throw new Refused(response.status, said.error ?? `the hub answered ${response.status}`, said.hint ?? "", said.faults ?? []);

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Boundary } from "../boundary";
+import { SkipLink } from "../marks";
 import { address, follow, here } from "../route";
 import { isDark, nextTheme } from "../theme";
 import { logOut, look, me, setTenant, tenant } from "./api";
@@ -18,6 +19,7 @@ import { JobsView, JobView } from "./views/jobs";
 import { LogIn } from "./views/log-in";
 import { MachinesView } from "./views/machines";
 import { PeopleView } from "./views/people";
+import { ownWords } from "./texts";
 import type { Directory } from "./wire";
 
 const VIEWS: { name: string; words: string; needs?: "administrator" }[] = [
@@ -116,7 +118,7 @@ function Header() {
       <div class="tools">
         {who.tenant === null && <Tenants />}
         <a class="button quiet" href={address("account")} aria-current={here.value.view === "account" ? "page" : undefined}>
-          {who.tenant ? `${who.tenant}/${who.user}` : who.user}
+          {ownWords(who)}
         </a>
         <button type="button" class="quiet" onClick={nextTheme} aria-label={isDark.value ? "Light colours" : "Dark colours"}>
           {isDark.value ? "Light" : "Dark"}
@@ -159,16 +161,7 @@ function Page() {
   if (me.value === null) return <LogIn />;
   return (
     <>
-      <a
-        class="skip"
-        href="#main"
-        onClick={(event) => {
-          event.preventDefault();
-          main.current?.focus();
-        }}
-      >
-        To the content
-      </a>
+      <SkipLink to={main} />
       <Header />
       <div class="body">
         <main ref={main} id="main" tabIndex={-1}>

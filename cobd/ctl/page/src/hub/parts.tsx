@@ -1,7 +1,7 @@
 // Small parts of the hub's views.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Mark } from "../marks";
+import { Loading, Mark } from "../marks";
 import { address } from "../route";
 import type { Loaded } from "../use-load";
 import { moment, span } from "../words";
@@ -92,9 +92,7 @@ export function Answered<T>({ of, children }: { of: Loaded<T>; children: (value:
       {of.value !== undefined ? (
         children(of.value)
       ) : of.error ? null : (
-        <p class="loading muted" role="status">
-          Loading…
-        </p>
+        <Loading />
       )}
     </>
   );

@@ -1,5 +1,5 @@
 // Texts of operations, plans and states. Pure, without the browser.
-import type { ClusterState, JobState, MachineState, Operation, Preview, Quota, UserId } from "./wire";
+import type { ClusterState, JobState, MachineState, Operation, Preview, Quota, UserId, Whoami } from "./wire";
 import { count } from "../words";
 
 /** The class of a state: its colour and shape. */
@@ -103,6 +103,11 @@ export function machineLine(plan: Preview): string {
 /** `web/ann`, or `root` for a super administrator. */
 export function userWords(user: UserId): string {
   return user.tenant ? `${user.tenant}/${user.name}` : user.name;
+}
+
+/** The same for the caller. */
+export function ownWords({ tenant, user }: Whoami): string {
+  return userWords(tenant === null ? { name: user } : { tenant, name: user });
 }
 
 /** The user of a log-in: `TENANT/USER`, or `USER` for a super administrator. */

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { Empty } from "../../marks";
 import { address } from "../../route";
-import { count } from "../../words";
+import { plural } from "../../words";
 import { useHub } from "../load";
 import { Answered, ClusterLink, JobLink, StateWord, Until } from "../parts";
 import { ofQuota } from "../texts";
@@ -86,7 +86,7 @@ export function UsagePanel() {
   if (!usages.value) return <p class="usage muted">{usages.error || "…"}</p>;
   const { tenant, own } = usages.value;
   const words = (of: Usages["tenant"]) =>
-    `${ofQuota(of.used.machines, of.quota.machines)} machines, ${ofQuota(of.used.clusters, of.quota.clusters)} ${count(of.used.clusters, "cluster").replace(/^\S+ /, "")}`;
+    `${ofQuota(of.used.machines, of.quota.machines)} machines, ${ofQuota(of.used.clusters, of.quota.clusters)} ${plural(of.used.clusters, "cluster")}`;
   return (
     <p class="usage">
       <span class="muted">Tenant:</span> {words(tenant)}
