@@ -124,7 +124,7 @@ const ARROWS: [(&str, &str, &[&str]); 25] = [
     ("cob-job-locks", "cobgen/hub/locks/", &[]),
     ("cob-jobs", "cobgen/hub/jobs/", &["cob-job-locks", "cob-processes"]),
     ("cob-permissions", "cobgen/hub/permissions/", &[]),
-    ("cob-hub-store", "cobgen/hub/store/", &["cob-journal"]),
+    ("cob-hub-store", "cobgen/hub/store/", &["cob-journal", "cob-processes"]),
     ("cob-planner", "cobgen/planner/", &[]),
     ("cob-solver", "cobgen/solver/", &[]),
     ("cob-forecast", "cobgen/forecast/", &["cob-types", "cob-engine", "cob-depot"]),

@@ -1,8 +1,10 @@
-//! Signals that end the program after it has changed the terminal: the program restores the terminal first.
+//! Signals that end the program or a wait: the program restores the terminal, or reports what continues without it.
 
+use std::future::pending;
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::failure::Failure;
 
@@ -30,5 +32,52 @@ impl Ends {
             _ = self.hangup.recv() => SignalKind::hangup(),
         };
         Failure::ended_by(kind)
+    }
+}
+
+/// Ctrl-C. Once this value exists, Ctrl-C does not end the program by itself, and a press between two waits counts in
+/// the next wait.
+#[derive(Debug, Clone)]
+pub struct Interrupts(watch::Receiver<bool>);
+
+impl Interrupts {
+    /// Waits for Ctrl-C from now on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn open() -> io::Result<Self> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let (press, pressed) = watch::channel(false);
+        tokio::spawn(async move {
+            if interrupt.recv().await.is_some() {
+                press.send_replace(true);
+            }
+        });
+        Ok(Self(pressed))
+    }
+
+    /// Returns once Ctrl-C has been pressed, now or since this value exists.
+    pub async fn pressed(&self) {
+        let mut pressed = self.0.clone();
+        if pressed.wait_for(|is_pressed| *is_pressed).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_press_between_two_waits_counts_in_the_next_wait() {
+        let interrupts = Interrupts::open().expect("opened");
+        {
+            let mut waits = std::pin::pin!(interrupts.pressed());
+            assert!(std::future::poll_fn(|c| std::task::Poll::Ready(waits.as_mut().poll(c).is_pending())).await);
+        }
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).expect("sent");
+        interrupts.clone().pressed().await;
+        interrupts.pressed().await;
     }
 }

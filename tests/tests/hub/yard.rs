@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -66,8 +66,8 @@ impl Yard {
     pub(crate) fn stopped(more: &[&str]) -> Self {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::Builder::new().prefix("cob").tempdir().expect("a folder");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let listen = free.local_addr().expect("an address");
+        let [port] = cob_processes::free_ports().expect("free");
+        let listen = SocketAddr::from(([127, 0, 0, 1], port));
         let more = more.iter().map(|word| (*word).to_owned()).collect();
         Self { dir, child: None, more, listen, tokens: BTreeMap::new(), _one: one }
     }

@@ -15,7 +15,7 @@ use crate::notify::{
     Delays, Message, Notice, NoticeKind, NoticeState, NotifyConfig, NotifyState, Outbox, Receiver, of_entry, send,
 };
 use crate::screen::Screen;
-use crate::signals::Ends;
+use crate::signals::{Ends, Interrupts};
 use crate::words::{count, span, utc};
 
 /// The longest pause between two looks: conditions grow old without news of a host.
@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &NotifyArgs)
     if args.test {
         return test(screen, &config).await;
     }
-    let mut ends = Ends::open()?;
+    let (mut ends, interrupts) = (Ends::open()?, Interrupts::open()?);
     let kept = NotifyState::read(&config.state).map_err(|error| {
         Failure::environment(format!("{} can't be read: {error}", config.state.display()))
             .hint("remove the file to begin anew; open conditions are then told again")
@@ -63,7 +63,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &NotifyArgs)
                 _ = histories.tick() => notices = watch.read(&here, screen, &mut following).await?,
                 Some(sent) = sent.recv() => watch.sent(screen, &sent),
                 failure = ends.next() => return Err(failure),
-                pressed = tokio::signal::ctrl_c() => if pressed.is_ok() { return Ok(Exit::Yes) },
+                () = interrupts.pressed() => return Ok(Exit::Yes),
                 error = &mut abandoned => return Err(error.into()),
             }
             if live.is_complete() {

@@ -25,7 +25,7 @@ use crate::page::picture::{Drawn, View};
 use crate::page::serve::{CobAnswer, Desk, Own, router};
 use crate::page::worker::{Answer, Worker, now_ms};
 use crate::screen::Screen;
-use crate::signals::Ends;
+use crate::signals::{Ends, Interrupts};
 use crate::targets::Targets;
 
 /// The least time between two messages to the tabs.
@@ -55,7 +55,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -
     screen.line(&door.address())?;
     screen.say("The address contains a key: a person who knows the address can give orders in your name. Ctrl-C ends the page.");
     let _opened = if args.open { Some(open(&door, screen)?) } else { None };
-    let mut ends = Ends::open()?;
+    let (mut ends, interrupts) = (Ends::open()?, Interrupts::open()?);
     let mut page = Page::start(context, global.clone(), feed, worker);
     tokio::select! {
         served = async { axum::serve(listener, router(desk)).await } => Err(served.map_or_else(Failure::from, |()| {
@@ -63,7 +63,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &PageArgs) -
         })),
         failure = page.go_on(questions) => Err(failure),
         failure = ends.next() => Err(failure),
-        pressed = tokio::signal::ctrl_c() => pressed.map(|()| Exit::Yes).map_err(Failure::from),
+        () = interrupts.pressed() => Ok(Exit::Yes),
     }
 }
 

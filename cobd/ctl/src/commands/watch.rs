@@ -21,6 +21,7 @@ use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather::{self, refusal};
 use crate::live::Live;
 use crate::screen::Screen;
+use crate::signals::Interrupts;
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict};
 use crate::words::{clean, heading, limits, phase, reasons, utc};
@@ -72,11 +73,12 @@ async fn in_lines(
     let mut live = Live::start(&context.client, targets, StatusOf::All);
     let mut seen = ClusterStatus::default();
     let mut abandoned = std::pin::pin!(screen.abandoned());
+    let interrupts = Interrupts::open()?;
     loop {
         let stopped = tokio::select! {
             () = live.changed() => false,
             () = tokio::time::sleep(REDRAW), if forecast.is_some() => false,
-            pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+            () = interrupts.pressed() => true,
             error = &mut abandoned => return Err(error.into()),
         };
         if !stopped && !live.is_complete() {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -317,10 +317,8 @@ fn seconds(ns: u64) -> f64 {
 }
 
 fn free_ports() -> io::Result<Ports> {
-    let held = (0..7).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<Vec<_>>>()?;
-    let ports = held.iter().map(|l| Ok(l.local_addr()?.port())).collect::<io::Result<Vec<_>>>()?;
-    let port = |i: usize| ports.get(i).copied().unwrap_or(0);
-    Ok(Ports { hosts: [port(0), port(1), port(2)], db: port(3), apps: [port(4), port(5)], lb: port(6) })
+    let [n1, n2, n3, db, app1, app2, lb] = cob_processes::free_ports()?;
+    Ok(Ports { hosts: [n1, n2, n3], db, apps: [app1, app2], lb })
 }
 
 pub(super) fn cant(what: &str, path: &Path, error: io::Error) -> Failure {

@@ -41,7 +41,7 @@ impl Run<'_> {
             tokio::select! {
                 () = live.changed() => {}
                 () = tokio::time::sleep(TICK.min(until - now)) => {}
-                _ = tokio::signal::ctrl_c() => break Settled::Interrupted,
+                () = self.interrupts.pressed() => break Settled::Interrupted,
             }
             if !live.is_complete() {
                 continue;
@@ -124,7 +124,7 @@ impl Run<'_> {
                 Ok(Err(error)) => Settled::No(vec![format!("the check {command:?} can't be run: {error}")]),
                 Err(_) => Settled::No(vec![format!("the check {command:?} did not end within {}", told(limit))]),
             },
-            _ = tokio::signal::ctrl_c() => Settled::Interrupted,
+            () = self.interrupts.pressed() => Settled::Interrupted,
         }
     }
 }

@@ -36,6 +36,7 @@ use crate::failure::{CommandResult, Exit, Failure};
 use crate::gather;
 use crate::identity::{Contents, OfDepot};
 use crate::screen::Screen;
+use crate::signals::Interrupts;
 use crate::targets::{Target, endpoints};
 use crate::verdict::{Expected, Verdict, fenced, judge};
 use crate::words::{clean, count, list};
@@ -145,6 +146,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
         )
         .hint("`cobctl status` shows their generations"));
     };
+    let interrupts = Interrupts::open()?;
     let mut plan = plan_back(context, &switch)?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
     plan.left = switch.left;
@@ -154,7 +156,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     let mut report = Report::new(plan.generation);
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
     // Absent hosts follow when they are back: other hosts tell them.
-    wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit)).await
+    wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit), &interrupts).await
 }
 
 /// If the latest generation has no hosts, the rollback is for the hosts of its parent: no other host has switched.
@@ -325,8 +327,9 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
     if due.is_empty() && !all_leave {
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
         let until = args.wait.map(|w| began + w);
+        let interrupts = Interrupts::open()?;
         let absent = give_order(context, screen, &plan, &has_it, &plan.order_in_full(), until, &mut report).await;
-        return wait::until_ended(context, screen, &plan, absent, report, (began, deadline)).await;
+        return wait::until_ended(context, screen, &plan, absent, report, (began, deadline), &interrupts).await;
     }
     let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
     let leaves = |target: &Target| plan.leaving.contains(target);
@@ -386,9 +389,11 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
     }
     let mut began = began;
     let (mut last, mut tolerates) = (ready.clone(), false);
+    // Every host gets the order, also after Ctrl-C.
+    let interrupts = &Interrupts::open()?;
     if let Some(stages) = &stages {
         let before = &gather::cluster(&context.client, &called).await;
-        let run = staged::Run { context, args, plan: &plan, first: &first, before, ready: &ready };
+        let run = staged::Run { context, args, plan: &plan, first: &first, before, ready: &ready, interrupts };
         match run.go(screen, &mut report, stages).await {
             // Each stage has had its own time.
             Staged::Rest { hosts, tolerates: some } => (last, began, tolerates) = (hosts, Instant::now(), some),
@@ -435,7 +440,9 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
         return Ok(exit);
     }
     match args.wait {
-        Some(limit) => wait::until_ended(context, screen, &plan, absent, report, (began, began + limit)).await,
+        Some(limit) => {
+            wait::until_ended(context, screen, &plan, absent, report, (began, began + limit), interrupts).await
+        }
         None => report.ordered(context, screen, &absent),
     }
 }

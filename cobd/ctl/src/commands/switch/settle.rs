@@ -55,7 +55,7 @@ impl Run<'_> {
             tokio::select! {
                 () = live.changed() => {}
                 () = tokio::time::sleep(TICK) => {}
-                _ = tokio::signal::ctrl_c() => break Settled::Interrupted,
+                () = self.interrupts.pressed() => break Settled::Interrupted,
             }
             let seen = live.cluster();
             if !live.is_complete() && Instant::now() < deadline {

@@ -33,6 +33,7 @@ use crate::coupling::{Added, Coupling};
 use crate::failure::Failure;
 use crate::gather;
 use crate::screen::Screen;
+use crate::signals::Interrupts;
 use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, judge, needing_operator};
 use crate::words::{count, list, span};
@@ -174,6 +175,8 @@ pub(super) struct Run<'a> {
     pub(super) before: &'a ClusterStatus,
     /// The hosts that have prepared.
     pub(super) ready: &'a [Target],
+    /// Ctrl-C since the first order.
+    pub(super) interrupts: &'a Interrupts,
 }
 
 impl Run<'_> {
@@ -536,7 +539,7 @@ impl Run<'_> {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
-                _ = tokio::signal::ctrl_c() => return Err(vec!["interrupted; the rollback continues".to_owned()]),
+                () = self.interrupts.pressed() => return Err(vec!["interrupted; the rollback continues".to_owned()]),
             }
         }
     }

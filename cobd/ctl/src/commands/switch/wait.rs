@@ -19,6 +19,7 @@ use crate::failure::CommandResult;
 use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
+use crate::signals::Interrupts;
 use crate::targets::Target;
 use crate::verdict::{Verdict, needing_operator};
 
@@ -39,6 +40,7 @@ pub(super) async fn until_ended(
     absent: Vec<Target>,
     mut report: Report,
     (began, deadline): (Instant, Instant),
+    interrupts: &Interrupts,
 ) -> CommandResult {
     let targets: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let mut live = Live::start(&context.client, &targets, StatusOf::Active);
@@ -50,13 +52,11 @@ pub(super) async fn until_ended(
         late.spawn(prepare::catch_up(context.client.clone(), target, plan.order()));
     }
     let mut needing_operator_since: Option<(Vec<CobId>, Instant)> = None;
-    // A single future for the whole wait, so that a signal between two iterations is not lost.
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     let (ended, cluster) = loop {
         tokio::select! {
             () = live.changed() => {}
             Some(arrived) = late.join_next() => arrive(screen, &mut report, arrived),
-            _ = &mut interrupted => break (Ended::Interrupted, live.cluster()),
+            () = interrupts.pressed() => break (Ended::Interrupted, live.cluster()),
             () = tokio::time::sleep(TICK.min(deadline.saturating_duration_since(Instant::now()))) => {}
         }
         if !report.refusals.is_empty() {

@@ -37,10 +37,6 @@ impl Drop for Pebble {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("bound").local_addr().expect("known").port()
-}
-
 fn run(program: &str, words: &str) -> String {
     let ran = Command::new(program).args(words.split_whitespace()).output().expect("run");
     assert!(ran.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&ran.stderr));
@@ -66,7 +62,7 @@ impl Pebble {
                 at("server.pem")
             ),
         );
-        let [server, management, http, tls, dns, records] = std::array::from_fn(|_| free_port());
+        let [server, management, http, tls, dns, records] = cob_processes::free_ports().expect("free");
         let config = json!({"pebble": {
             "listenAddress": format!("127.0.0.1:{server}"),
             "managementListenAddress": format!("127.0.0.1:{management}"),
@@ -291,7 +287,8 @@ async fn a_failed_request_changes_nothing_shows_the_message_and_waits() {
     let kind = setting("acme-certificate");
     let names = r#""names":["a.example"]"#;
     // The server finds no proof on its port.
-    let wrong = bench.context(&kind, &pebble.content(root, &format!(r#"{{"port":{}}}"#, free_port()), names));
+    let [port] = cob_processes::free_ports().expect("free");
+    let wrong = bench.context(&kind, &pebble.content(root, &format!(r#"{{"port":{port}}}"#), names));
     let why = reason(bench.transition(&wrong, "absent", "present").await);
     assert!(why.contains("urn:ietf:params:acme:error:connection") && why.contains("a.example"), "{why}");
     assert_eq!((read(path("web.pem")).as_str(), read(path("web.key")).as_str()), ("theirs\n", ""));

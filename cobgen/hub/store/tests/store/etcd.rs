@@ -27,10 +27,6 @@ impl Drop for Cluster {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
-}
-
 impl Cluster {
     /// Starts members, and waits until they answer. `None`, with a clear word, if there is no etcd.
     async fn start(count: usize) -> Option<Self> {
@@ -42,8 +38,9 @@ impl Cluster {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        let urls = |_| format!("http://127.0.0.1:{}", free_port());
-        let (addresses, peers): (Vec<_>, Vec<_>) = (0..count).map(|n| (urls(n), urls(n))).unzip();
+        let pair =
+            |_| cob_processes::free_ports::<2>().expect("free").map(|port| format!("http://127.0.0.1:{port}")).into();
+        let (addresses, peers): (Vec<_>, Vec<_>) = (0..count).map(pair).unzip();
         let named: Vec<_> = peers.iter().enumerate().map(|(n, peer)| format!("m{n}={peer}")).collect();
         let members = (0..count).map(|n| {
             let name = format!("m{n}");
@@ -107,7 +104,8 @@ fn silent_member() -> (String, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_write_is_not_sent_again_when_its_answer_is_lost() {
     let ((one, first), (two, second)) = (silent_member(), silent_member());
-    let gone = format!("http://127.0.0.1:{}", free_port());
+    let [port] = cob_processes::free_ports().expect("free");
+    let gone = format!("http://127.0.0.1:{port}");
     let store = Etcd::new(&[gone.clone(), one, two], Duration::from_secs(2)).expect("addresses");
     let taken = || first.load(SeqCst) + second.load(SeqCst);
     let write = Txn::new().when(Compare::absent(key("a"))).then(Op::put(key("a"), "x"));
