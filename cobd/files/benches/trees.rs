@@ -46,12 +46,12 @@ impl Bench {
     }
 
     fn apply(&self, cob: &str, generation: u64, wanted: &Wanted) -> usize {
-        let job = Job { cob, generation, wanted, cancelled: &AtomicBool::new(false) };
+        let job = Job { cob, generation, wanted, is_cancelled: &|| false };
         self.files.apply(&job).expect("applied").changed
     }
 
     fn retire(&self, cob: &str, wanted: &Wanted) -> usize {
-        let job = Job { cob, generation: 0, wanted, cancelled: &AtomicBool::new(false) };
+        let job = Job { cob, generation: 0, wanted, is_cancelled: &|| false };
         self.files.retire(&job).expect("retired").changed
     }
 

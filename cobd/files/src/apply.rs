@@ -1,7 +1,6 @@
 //! Carries out a plan: makes folders, stages files, syncs once, moves files into their places, and removes last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::attributes::Attributes;
 use crate::disk::Disk;
@@ -25,7 +24,7 @@ pub(crate) fn carry_out(
     disk: &Disk,
     store: &Store,
     plan: &Plan,
-    cancelled: &AtomicBool,
+    is_cancelled: &dyn Fn() -> bool,
     progress: &mut Progress,
 ) -> Result<Applied, FilesError> {
     let steps = &plan.steps;
@@ -36,7 +35,7 @@ pub(crate) fn carry_out(
     disk.forget();
     let mut touched = BTreeSet::new();
     let mut done = Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() };
-    let asked = || if cancelled.load(Ordering::Relaxed) { Err(FilesError::Cancelled) } else { Ok(()) };
+    let asked = || if is_cancelled() { Err(FilesError::Cancelled) } else { Ok(()) };
     for (path, step) in steps {
         if let Step::MakeFolder { attributes, implied } = step {
             asked()?;

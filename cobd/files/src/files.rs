@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::apply::{Progress, carry_out};
@@ -60,7 +59,7 @@ pub struct Files {
 }
 
 /// The arguments of an action.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The change object's name.
     pub cob: &'a str,
@@ -68,8 +67,8 @@ pub struct Job<'a> {
     pub generation: u64,
     /// The wanted tree.
     pub wanted: &'a Wanted,
-    /// Set by the caller to cancel the action.
-    pub cancelled: &'a AtomicBool,
+    /// Whether the caller has cancelled the action: asked before each batch of files.
+    pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
 /// The state of a tree.
@@ -279,7 +278,7 @@ impl Files {
         if !unchanged {
             self.keep_rollback(job.cob, &plan.back, plan.goes_on)?;
         }
-        let done = carry_out(&disk, &self.store, &plan, job.cancelled, progress)?;
+        let done = carry_out(&disk, &self.store, &plan, job.is_cancelled, progress)?;
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             let applied = Record {
                 spec: Some(job.wanted.spec.clone()),
@@ -323,7 +322,7 @@ impl Files {
         let aims = self.may_go_on(&plan)?;
         let first = aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty();
         let kept = first.then(|| self.keep_first(job, &mut plan)).transpose()?;
-        let done = carry_out(&disk, &self.store, &plan, job.cancelled, progress)?;
+        let done = carry_out(&disk, &self.store, &plan, job.is_cancelled, progress)?;
         let retired = Record {
             before: Part::New(Frozen::default()),
             applied: Part::New(Frozen::default()),
@@ -374,8 +373,10 @@ impl Files {
     /// Refuses a plan with a text that the command of its path does not accept.
     fn validate(&self, job: &Job<'_>, plan: &Plan) -> Result<(), FilesError> {
         plan.steps.iter().try_for_each(|(path, step)| match step {
-            Step::File { content, .. } => job.wanted.validate(path, content, job.cancelled),
-            Step::Stored { id, .. } => job.wanted.validate(path, &self.store.blob(&Blob::Known(*id))?, job.cancelled),
+            Step::File { content, .. } => job.wanted.validate(path, content, job.is_cancelled),
+            Step::Stored { id, .. } => {
+                job.wanted.validate(path, &self.store.blob(&Blob::Known(*id))?, job.is_cancelled)
+            }
             Step::Link(_) | Step::MakeFolder { .. } | Step::Attributes(_) | Step::Remove => Ok(()),
             Step::RemoveFolder | Step::RemoveStranger | Step::RemoveStaged => Ok(()),
         })

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::{fmt, fs};
 
 use serde::Deserialize;
@@ -127,11 +126,17 @@ pub trait Secrets: Send + Sync {
 
 /// Asks the programs of the host about new texts.
 pub trait Validator: Send + Sync {
-    /// Runs the command about a text for this path. The command ends when `cancelled` is set.
+    /// Runs the command about a text for this path. The command ends when `is_cancelled` returns true.
     ///
     /// # Errors
     /// The command refuses the text, or can't run: the reason, in words.
-    fn validate(&self, command: &str, path: &TreePath, text: &[u8], cancelled: &AtomicBool) -> Result<(), String>;
+    fn validate(
+        &self,
+        command: &str,
+        path: &TreePath,
+        text: &[u8],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), String>;
 }
 
 #[derive(Clone, Default)]
@@ -240,10 +245,15 @@ impl Wanted {
     }
 
     /// Refuses a new text that the path's command does not accept.
-    pub(crate) fn validate(&self, path: &TreePath, text: &[u8], cancelled: &AtomicBool) -> Result<(), FilesError> {
+    pub(crate) fn validate(
+        &self,
+        path: &TreePath,
+        text: &[u8],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), FilesError> {
         let Some(command) = self.entries.get(path).and_then(|entry| entry.validate.as_ref()) else { return Ok(()) };
         let missing = || Err("there is no validator".to_owned());
-        let asked = |validator: &Arc<dyn Validator>| validator.validate(command, path, text, cancelled);
+        let asked = |validator: &Arc<dyn Validator>| validator.validate(command, path, text, is_cancelled);
         self.validator.0.as_ref().map_or_else(missing, asked).map_err(|what| FilesError::Refused {
             path: path.clone(),
             command: command.clone(),

@@ -19,7 +19,7 @@ fn wanted(host: &Path, name: &str, text: &str) -> Wanted {
 }
 
 fn apply(files: &Files, cob: &str, wanted: &Wanted) {
-    files.apply(&Job { cob, generation: 1, wanted, cancelled: &AtomicBool::new(false) }).expect("applied");
+    files.apply(&Job { cob, generation: 1, wanted, is_cancelled: &|| false }).expect("applied");
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -173,7 +173,6 @@ fn records_left_in_the_log_count_at_once_and_reach_the_repository_later() {
     }
     assert_eq!(files.check("n1/x", &newer).expect("looked").state, State::Present);
     // The entry from before the first version is still known.
-    let cancelled = std::sync::atomic::AtomicBool::new(false);
-    files.retire(&Job { cob: "n1/x", generation: 3, wanted: &newer, cancelled: &cancelled }).expect("retired");
+    files.retire(&Job { cob: "n1/x", generation: 3, wanted: &newer, is_cancelled: &|| false }).expect("retired");
     assert_eq!(fs::read_to_string(host.join("x")).expect("back"), "before\n");
 }

@@ -24,11 +24,11 @@ fn wanted(json: serde_json::Value, payload: &Path) -> Wanted {
 }
 
 fn apply(files: &Files, wanted: &Wanted) -> Result<Applied, FilesError> {
-    files.apply(&Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
+    files.apply(&Job { cob: COB, generation: 1, wanted, is_cancelled: &|| false })
 }
 
 fn retire(files: &Files, wanted: &Wanted) -> Result<Applied, FilesError> {
-    files.retire(&Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
+    files.retire(&Job { cob: COB, generation: 1, wanted, is_cancelled: &|| false })
 }
 
 /// A small file system, mounted until it is dropped.

@@ -132,7 +132,7 @@ fn a_user_s_line_is_never_lost_silently() {
             true => std::mem::take(&mut set_aside),
             false => ours.map(|path| (path.clone(), users(path))).collect(),
         };
-        let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
+        let job = Job { cob: COB, generation: round, wanted: &wanted, is_cancelled: &|| false };
         let retire = random.chance(8) && !is_off;
         let said = files.check(COB, &wanted).expect("looked").state;
         let moved = if retire { files.retire(&job) } else { files.apply(&job) };
@@ -210,7 +210,7 @@ fn an_overwritten_text_is_in_the_history() {
             fs::write(&path, &mine).expect("edited");
         }
         let here = fs::read(&path).ok();
-        let job = Job { cob: COB, generation: round, wanted: &wanted, cancelled: &AtomicBool::new(false) };
+        let job = Job { cob: COB, generation: round, wanted: &wanted, is_cancelled: &|| false };
         if random.chance(20) { files.retire(&job) } else { files.apply(&job) }.expect("moved");
         overwritten.extend(here.filter(|text| fs::read(&path).ok().as_ref() != Some(text)));
     }
@@ -237,7 +237,7 @@ fn child() {
     println!("begun");
     for turn in 0.. {
         let wanted = &trees[turn % trees.len()];
-        let job = Job { cob: COB, generation: turn as u64, wanted, cancelled: &AtomicBool::new(false) };
+        let job = Job { cob: COB, generation: turn as u64, wanted, is_cancelled: &|| false };
         match turn % 10 {
             4 => files.retire(&job),
             6 | 9 => files.put_off(&job),
@@ -313,7 +313,7 @@ fn each_file_is_whole_after_a_kill_and_the_next_attempt_continues() {
         let files = open(folder.path());
         let tree = random.below(trees.len());
         let wanted = &trees[tree];
-        let job = Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) };
+        let job = Job { cob: COB, generation: 1, wanted, is_cancelled: &|| false };
         let is_there = |tree: Option<usize>| {
             let named = |(path, text): (PathBuf, Vec<u8>)| {
                 let name = path.file_name().expect("a name").to_string_lossy().into_owned();

@@ -103,7 +103,12 @@ fn a_rollback_survives_an_interruption() {
                     std::thread::sleep(Duration::from_millis(after));
                     cancelled.store(true, Ordering::Relaxed);
                 });
-                bench.files.apply(&Job { cob: COB, generation: 1, wanted, cancelled: &cancelled })
+                bench.files.apply(&Job {
+                    cob: COB,
+                    generation: 1,
+                    wanted,
+                    is_cancelled: &|| cancelled.load(Ordering::Relaxed),
+                })
             });
             assert!(matches!(ended, Ok(_) | Err(FilesError::Cancelled)), "{ended:?}");
             bench.again();

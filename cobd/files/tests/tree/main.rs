@@ -71,32 +71,23 @@ impl Bench {
     }
 
     fn off_of(&self, cob: &str, wanted: &Wanted) -> Result<Applied, FilesError> {
-        self.files.put_off(&Job { cob, generation: 2, wanted, cancelled: &AtomicBool::new(false) })
+        self.files.put_off(&Job { cob, generation: 2, wanted, is_cancelled: &|| false })
     }
 
     fn apply_to(&self, cob: &str, wanted: &Wanted) -> Result<Applied, FilesError> {
-        self.files.apply(&Job { cob, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
+        self.files.apply(&Job { cob, generation: 1, wanted, is_cancelled: &|| false })
     }
 
     fn retire_of(&self, cob: &str, wanted: &Wanted) -> Result<Applied, FilesError> {
-        self.files.retire(&Job { cob, generation: 2, wanted, cancelled: &AtomicBool::new(false) })
+        self.files.retire(&Job { cob, generation: 2, wanted, is_cancelled: &|| false })
     }
 
     /// An action that is cancelled as soon as a path exists; without a path, before any file is in its place.
     fn interrupted(&self, wanted: &Wanted, off: bool, path: Option<&str>) {
-        let (cancelled, ended) = (AtomicBool::new(path.is_none()), AtomicBool::new(false));
-        let job = Job { cob: COB, generation: 1, wanted, cancelled: &cancelled };
-        let error = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while path.is_some_and(|path| !self.host(path).exists()) && !ended.load(Ordering::Relaxed) {
-                    std::thread::yield_now();
-                }
-                cancelled.store(true, Ordering::Relaxed);
-            });
-            let moved = if off { self.files.put_off(&job) } else { self.files.apply(&job) };
-            ended.store(true, Ordering::Relaxed);
-            moved.map(drop).expect_err("somebody has asked for the end")
-        });
+        let is_cancelled = &|| path.is_none_or(|path| self.host(path).exists());
+        let job = Job { cob: COB, generation: 1, wanted, is_cancelled };
+        let moved = if off { self.files.put_off(&job) } else { self.files.apply(&job) };
+        let error = moved.map(drop).expect_err("the caller has asked for the end");
         assert!(matches!(error, FilesError::Cancelled), "{error}");
     }
 
@@ -494,9 +485,12 @@ fn a_shared_folder_is_removed_with_the_last_tree_in_it() {
         ))
     };
     let trees = ["a", "b", "c"].map(of);
-    let never = AtomicBool::new(false);
-    let job =
-        |at: usize| Job { cob: ["n1/a", "n1/b", "n1/c"][at], generation: 1, wanted: &trees[at], cancelled: &never };
+    let job = |at: usize| Job {
+        cob: ["n1/a", "n1/b", "n1/c"][at],
+        generation: 1,
+        wanted: &trees[at],
+        is_cancelled: &|| false,
+    };
     bench.files.apply(&job(0)).expect("made");
     bench.files.apply(&job(1)).expect("made");
     bench.again();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -483,7 +483,8 @@ impl Need {
         self.alone(|| {
             let (wanted, files) = (Arc::new(self.wanted()?), self.files_alone()?);
             drop(self.take_clean());
-            let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, cancelled };
+            let is_cancelled = &|| cancelled.load(Ordering::Relaxed);
+            let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, is_cancelled };
             let _moving = self.shared.watch.moving(&self.cob);
             lock(&self.shared.drifted).remove(&self.cob);
             if !up {

@@ -7,7 +7,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -32,8 +31,14 @@ pub(super) struct Programs {
 }
 
 impl Validator for Programs {
-    fn validate(&self, command: &str, path: &TreePath, text: &[u8], cancelled: &AtomicBool) -> Result<(), String> {
-        let asked = self.ask(command, &real(path), text, cancelled);
+    fn validate(
+        &self,
+        command: &str,
+        path: &TreePath,
+        text: &[u8],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let asked = self.ask(command, &real(path), text, is_cancelled);
         // A killed daemon leaves the folder to the next attempt.
         let _ = fs::remove_dir_all(&self.folder);
         let (status, output) = asked?;
@@ -53,7 +58,7 @@ impl Programs {
         command: &str,
         path: &Path,
         text: &[u8],
-        cancelled: &AtomicBool,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<(ExitStatus, String), String> {
         let failed = |error: io::Error| format!("{}: {error}", self.folder.display());
         match fs::remove_dir_all(&self.folder) {
@@ -74,7 +79,7 @@ impl Programs {
         shell.arg("-c").arg(command.replace('%', &quoted)).process_group(0);
         shell.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);
         let child = shell.spawn().map_err(|error| format!("/bin/sh: {error}"))?;
-        let status = end_of(child, cancelled)?;
+        let status = end_of(child, is_cancelled)?;
         let mut said = Vec::new();
         output.rewind().and_then(|()| output.take(SHOWN).read_to_end(&mut said)).map_err(failed)?;
         Ok((status, String::from_utf8_lossy(&said).into_owned()))
@@ -82,13 +87,13 @@ impl Programs {
 }
 
 /// Waits for the end of a command. A late or cancelled command is killed with its process group.
-fn end_of(mut child: Child, cancelled: &AtomicBool) -> Result<ExitStatus, String> {
+fn end_of(mut child: Child, is_cancelled: &dyn Fn() -> bool) -> Result<ExitStatus, String> {
     let begun = Instant::now();
     let why = loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
             Err(error) => break error.to_string(),
-            Ok(None) if cancelled.load(Ordering::Relaxed) => break "it was cancelled".to_owned(),
+            Ok(None) if is_cancelled() => break "it was cancelled".to_owned(),
             Ok(None) if begun.elapsed() > LIMIT => break format!("it did not end within {} s", LIMIT.as_secs()),
             Ok(None) => sleep(LOOK),
         }
@@ -103,6 +108,8 @@ fn end_of(mut child: Child, cancelled: &AtomicBool) -> Result<ExitStatus, String
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -119,7 +126,7 @@ mod tests {
                 }
                 cancelled.store(true, Ordering::Relaxed);
             });
-            programs.validate(&command, &path, b"text", &cancelled).expect_err("cancelled")
+            programs.validate(&command, &path, b"text", &|| cancelled.load(Ordering::Relaxed)).expect_err("cancelled")
         });
         assert_eq!(why, "it was cancelled");
         let pid: i32 = fs::read_to_string(&pid).expect("there").trim().parse().expect("a number");
@@ -136,9 +143,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let programs = Programs { folder: folder.path().join("it's; false"), known: Arc::default() };
         let path = TreePath::new("/etc/o'ne \"two\"; exit 3").expect("a path");
-        let never = AtomicBool::new(false);
-        assert_eq!(programs.validate("test \"$(cat %)\" = text", &path, b"text", &never), Ok(()));
-        let why = programs.validate("echo %; exit 4", &path, b"text", &never).expect_err("refused");
+        assert_eq!(programs.validate("test \"$(cat %)\" = text", &path, b"text", &|| false), Ok(()));
+        let why = programs.validate("echo %; exit 4", &path, b"text", &|| false).expect_err("refused");
         assert_eq!(why, "exit status: 4: o'ne \"two\"; exit 3");
     }
 }
