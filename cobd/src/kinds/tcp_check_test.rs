@@ -1,14 +1,22 @@
 //! `tcp-check` against ports that listen, listen late, or never listen.
 
+use std::net::SocketAddr;
+
 use tokio::net::TcpListener;
 
 use crate::kinds::Outcome;
 use crate::kinds::testing::{Bench, plain_kind, reason};
 
+/// An address without a listener.
+fn unused() -> SocketAddr {
+    let [port] = cob_processes::free_ports().expect("free");
+    ([127, 0, 0, 1], port).into()
+}
+
 #[tokio::test]
 async fn a_tcp_check_is_up_when_a_program_listens() {
     let mut bench = Bench::new();
-    let address = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().expect("address");
+    let address = unused();
     let content = format!(r#"{{"address":"{address}","interval":"5ms"}}"#);
     let context = bench.context(&plain_kind("tcp-check"), &content);
     let outcome = bench.check(&context).await;
@@ -37,7 +45,7 @@ async fn a_tcp_check_is_up_when_a_program_listens() {
 #[tokio::test]
 async fn a_tcp_check_fails_after_its_timeout_with_the_last_reason() {
     let mut bench = Bench::new();
-    let address = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().expect("address");
+    let address = unused();
     let mut kind = plain_kind("tcp-check");
     kind.transitions.iter_mut().for_each(|t| t.timeout_ms = 50);
     let context = bench.context(&kind, &format!(r#"{{"address":"{address}","interval":0}}"#));

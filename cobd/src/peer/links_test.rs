@@ -380,9 +380,8 @@ async fn a_link_survives_a_new_address_and_the_next_link_uses_it() {
 async fn an_unreachable_host_is_named_once_and_dialled_again() {
     let lines = Lines::capture();
     let mut a = TestHost::start("a", life(1, 1)).await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
-    let address = free.local_addr().expect("bound");
-    drop(free);
+    let [port] = cob_processes::free_ports().expect("free");
+    let address = ([127, 0, 0, 1], port).into();
     a.roster(&[("b", address)]);
     within("some attempts", async {
         while a.links.status()[0].error.is_none() {

@@ -32,8 +32,8 @@ fn drift_during_the_absence_of_the_daemon_is_repaired() {
 
 /// An address of this machine without a listener.
 fn dead() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-    listener.local_addr().expect("an address").to_string()
+    let [port] = cob_processes::free_ports().expect("free");
+    format!("127.0.0.1:{port}")
 }
 
 #[test]
