@@ -327,11 +327,14 @@ fn mentions_field(code: &str, what: &str) -> bool {
     code.match_indices(what).any(|(at, _)| begins(at))
 }
 
+/// The only module with unsafe code: no crate offers leases of files.
+const UNSAFE: &str = "cobd/processes/src/writers.rs";
+
 #[test]
 fn no_code_is_unsafe_unfinished_or_silenced() {
     // Concatenated, so that this file does not break its own rules.
     let words = [
-        (concat!("uns", "afe "), "forbidden in all crates"),
+        (concat!("uns", "afe "), "forbidden in all modules but one"),
         (concat!("to", "do!"), "finish it, or leave it out"),
         (concat!("unimple", "mented!"), "finish it, or leave it out"),
         (concat!("db", "g!"), "left behind"),
@@ -343,6 +346,7 @@ fn no_code_is_unsafe_unfinished_or_silenced() {
     for text in texts().iter().filter(|t| t.is_rust()) {
         for (line, code) in text.code() {
             let found = words.iter().filter(|(word, _)| mentions_field(code, word));
+            let found = found.filter(|(word, _)| !(text.name == UNSAFE && word.starts_with("uns")));
             faults.extend(found.map(|(word, why)| text.at(line, &format!("`{word}`: {why}"))));
         }
     }

@@ -1,4 +1,4 @@
-//! Ports for programs, and processes in `/proc`: the living processes of an action, and the leftovers of a killed runner.
+//! Ports for programs, writers of a file, and processes in `/proc`: the living processes of an action, and the leftovers of a killed runner.
 //!
 //! A process id alone proves nothing: it may have been given to another process. A leftover is identified by the
 //! session of its runner, *and* by the process group of its action, the variable in its environment that names the job,
@@ -6,6 +6,7 @@
 
 mod folder;
 mod ports;
+mod writers;
 
 use std::fs;
 use std::io;
@@ -19,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd
 
 pub use folder::{end_all_in, living_in};
 pub use ports::free_ports;
+pub use writers::has_writer;
 
 /// The variable in the environment of all processes of a job: its value is the job's folder.
 pub const JOB_VARIABLE: &str = "COB_JOB";

@@ -265,31 +265,11 @@ pub(super) fn content_of(file: &File) -> io::Result<Vec<u8>> {
 
 /// Waits until no other program has the replaced file open for writing. Programs can't open it any more.
 pub(super) fn wait_for_writers(file: &File) -> io::Result<()> {
-    let is = file.metadata()?;
     let limit = Instant::now() + WRITERS;
-    while has_writer((is.dev(), is.ino())) && Instant::now() < limit {
+    while cob_processes::has_writer(file)? && Instant::now() < limit {
         thread::sleep(LOOK);
     }
     Ok(())
-}
-
-fn has_writer(file: (u64, u64)) -> bool {
-    let numbers = |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter(numbers);
-    processes.into_iter().any(|process| {
-        let open = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
-        open.into_iter().any(|fd| {
-            let is_it = fs::metadata(fd.path()).is_ok_and(|meta| (meta.dev(), meta.ino()) == file);
-            is_it && is_for_writing(&process.path().join("fdinfo").join(fd.file_name()))
-        })
-    })
-}
-
-/// The lowest two bits of the octal flags are the access mode.
-fn is_for_writing(info: &Path) -> bool {
-    let info = fs::read_to_string(info).unwrap_or_default();
-    let flags = info.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & 0o3 != 0)
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 //! The programs that change these files often have a lock, but frequent attempts by many processes get in each other's
 //! way, some programs fail instead of waiting, and a file that is read, changed and replaced has no lock.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The first pause between two attempts: most holders need less. Later pauses are longer, up to [`LONGEST_PAUSE`].
@@ -14,10 +16,44 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// The lock files that this process holds, or waits for: only one of its threads tries to lock a file.
+static HERE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Wakes the threads that wait for another thread.
+static LEFT: Condvar = Condvar::new();
+
+fn here() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    // The set is whole after each change.
+    HERE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A file lock (`Turn`), held until it is dropped or its process ends.
 #[derive(Debug)]
 pub(in crate::kinds) struct Turn {
+    // The file is unlocked before another thread of this process tries.
     _held: File,
+    _place: Place,
+}
+
+/// The place of a thread at a lock file, before all other threads of this process.
+#[derive(Debug)]
+struct Place(PathBuf);
+
+impl Place {
+    /// Waits until no other thread of this process has the place. `None`: another thread has it at the limit.
+    fn wait(path: PathBuf, limit: Instant) -> Option<Self> {
+        let is_taken = |here: &mut BTreeSet<PathBuf>| here.contains(&path);
+        let longest = limit.saturating_duration_since(Instant::now());
+        let waited = LEFT.wait_timeout_while(here(), longest, is_taken);
+        let (mut here, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        here.insert(path.clone()).then_some(Self(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        here().remove(&self.0);
+        LEFT.notify_all();
+    }
 }
 
 impl Turn {
@@ -27,19 +63,19 @@ impl Turn {
     /// If others hold the lock for all of `longest`.
     pub(in crate::kinds) fn wait(own: &Path, what: &str, longest: Duration) -> Result<Self, String> {
         let path = path(own, what);
-        let file = open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let late = || format!("other change objects of this host worked on {what} for all of {longest:?}");
         let limit = Instant::now() + longest;
+        let place = Place::wait(path.clone(), limit).ok_or_else(late)?;
+        let file = open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut pause = FIRST_PAUSE;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Self { _held: file }),
+                Ok(()) => return Ok(Self { _held: file, _place: place }),
                 Err(TryLockError::WouldBlock) if Instant::now() < limit => {
                     std::thread::sleep(pause);
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(format!("other change objects of this host worked on {what} for all of {longest:?}"));
-                }
+                Err(TryLockError::WouldBlock) => return Err(late()),
                 Err(TryLockError::Error(error)) => return Err(format!("{}: {error}", path.display())),
             }
         }
@@ -47,9 +83,11 @@ impl Turn {
 
     /// Takes the file lock, if it is free.
     pub(in crate::kinds) fn take(own: &Path, what: &str) -> Option<Self> {
-        let file = open(&path(own, what)).ok()?;
+        let path = path(own, what);
+        let place = Place::wait(path.clone(), Instant::now())?;
+        let file = open(&path).ok()?;
         file.try_lock().ok()?;
-        Some(Self { _held: file })
+        Some(Self { _held: file, _place: place })
     }
 }
 
