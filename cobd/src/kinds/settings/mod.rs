@@ -58,6 +58,7 @@ mod record;
 mod refused;
 mod remount;
 mod setting;
+mod sharing;
 mod sql;
 mod swap_file;
 mod sysctl;

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 use std::process::Command;
 
 use cob_kinds::{NfsExport, NfsOptions};
 use serde_json::{Value, json};
 
 use super::mounted::{escaped, unescaped};
-use super::{Entry, Setting, Spec};
+use super::{Entry, Setting, Spec, place, sharing};
 use crate::kinds::native::{Host, has_program, run_bounded};
 
 /// The table that administrators write.
@@ -23,6 +24,8 @@ const PROGRAM: &str = "exportfs";
 const FILE: &str = "file";
 const EXPORTED: &str = "exported";
 const OTHERS: &str = "also exported in";
+/// The key of a note: the uppermost folder that was made for the file.
+const MADE: &str = "made";
 
 /// The back end `nfs-export`.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub(super) struct NfsExportSetting;
 #[derive(Debug)]
 struct Export {
     host: Host,
+    own: PathBuf,
     path: String,
     file: String,
     text: String,
@@ -51,7 +55,7 @@ struct Line {
 impl Setting for NfsExportSetting {
     type Content = NfsExport;
 
-    fn spec(&self, Entry { content, host, cob, .. }: Entry<NfsExport>) -> Result<Box<dyn Spec>, String> {
+    fn spec(&self, Entry { content, host, cob, own, .. }: Entry<NfsExport>) -> Result<Box<dyn Spec>, String> {
         let mut clients = BTreeMap::new();
         let mut line = quoted(&content.path);
         for client in content.clients.keys() {
@@ -61,7 +65,7 @@ impl Setting for NfsExportSetting {
         }
         let (file, text) = (content.file(&cob), format!("# Written by cobd for {cob}.\n{line}\n"));
         let live = host.root().is_none() && has_program(PROGRAM);
-        Ok(Box::new(Export { host, path: content.path, file, text, clients, live }))
+        Ok(Box::new(Export { host, own, path: content.path, file, text, clients, live }))
     }
 }
 
@@ -224,7 +228,13 @@ impl Spec for Export {
     }
 
     fn before(&self) -> Result<Option<Value>, String> {
-        Ok(Some(json!({ FILE: self.host.read_if_there(&self.file)? })))
+        let real = place::real(&self.host, &self.file)?;
+        let missing = place::missing_folder(&real).map(place::text).transpose()?;
+        // The folder goes with the last export.
+        let others = sharing::others::<NfsExport>(&self.own, &self.host, NfsExport::FOLDER);
+        let made = others.into_iter().find_map(|(_, before)| Some(before?[MADE].as_str()?.to_owned()));
+        let made = missing.map(str::to_owned).or(made);
+        Ok(Some(json!({ FILE: self.host.read_if_there(&self.file)?, MADE: made })))
     }
 
     fn wanted(&self) -> Value {
@@ -244,6 +254,10 @@ impl Spec for Export {
 
     fn hindered(&self) -> Result<(), String> {
         self.conflict()
+    }
+
+    fn common(&self) -> Option<&str> {
+        Some(NfsExport::FOLDER)
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
@@ -267,6 +281,9 @@ impl Spec for Export {
         match before.and_then(|before| before[FILE].as_str()) {
             Some(text) => self.host.write(&self.file, text, 0o644)?,
             None => self.host.remove(&self.file)?,
+        }
+        if let Some(first) = before.and_then(|before| before[MADE].as_str()) {
+            place::remove_folders(&place::real(&self.host, &self.file)?, first);
         }
         if !self.live {
             return Ok(());

@@ -56,6 +56,29 @@ async fn an_export_of_others_is_a_conflict() {
     }
 }
 
+#[tokio::test]
+async fn the_folder_of_exports_goes_with_the_last_export_that_needs_it() {
+    let other = r#""path":"/srv/other","clients":{"*":[]},"name":"other""#;
+    let host = host(&[]);
+    let before = fs::read_dir(host.path()).expect("listed").count();
+    for first_leaves_first in [true, false] {
+        let mut bench = Bench::new();
+        let [one, two] = [("n1/one", DATA), ("n1/two", other)].map(|(id, text)| {
+            let mut context = bench.context(&setting("nfs-export"), &content(host.path(), text));
+            std::sync::Arc::make_mut(&mut context.cob).id = crate::kinds::testing::cob_id(id);
+            context
+        });
+        moved(&mut bench, &one, "absent", "present").await;
+        moved(&mut bench, &two, "absent", "present").await;
+        let (first, last) = if first_leaves_first { (&one, &two) } else { (&two, &one) };
+        moved(&mut bench, first, "present", "absent").await;
+        assert!(host.path().join("etc/exports.d").is_dir());
+        moved(&mut bench, last, "present", "absent").await;
+        assert!(!host.path().join("etc").exists(), "nothing stays");
+    }
+    assert_eq!(fs::read_dir(host.path()).expect("listed").count(), before);
+}
+
 #[test]
 fn tables_are_read_as_the_server_reads_them() {
     let text =

@@ -15,7 +15,6 @@
 //! because the note is written first and deleted last, and a look decides which work is left.
 
 use std::fmt;
-use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::sharing;
 use crate::kinds::backend::TransitionAttempt;
 use crate::kinds::native::{Call, Found, Host, Made, NOTE, Native, Turn, note};
 
@@ -131,6 +131,12 @@ pub(in crate::kinds) trait Spec {
 
     /// The file that it edits together with other programs, and the name of the file lock for the edit.
     fn shared(&self) -> Option<(&str, &'static str)> {
+        None
+    }
+
+    /// The file or folder of others that several change objects edit: each finds the notes of the others
+    /// ([`sharing::others`]).
+    fn common(&self) -> Option<&str> {
         None
     }
 
@@ -257,6 +263,7 @@ fn checked(setting: &dyn Reader, call: &Call) -> Result<Found, String> {
         let (wanted, noted) = (property.name(), noted.name());
         return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
     }
+    property.join(call)?;
     let (found, wanted) = (spec.look(note.before.as_ref())?, spec.wanted());
     let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
     let wrong: Vec<String> = differs.into_iter().chain(of_use(setting, spec, call).err()).collect();
@@ -320,6 +327,18 @@ impl Property {
         (&self.host, self.spec.target()) == (&other.host, other.spec.target())
     }
 
+    /// Lets other change objects of its file find its note.
+    fn join(&self, call: &Call) -> Result<(), String> {
+        self.spec.common().map_or(Ok(()), |path| sharing::join(&call.own, &self.host, path))
+    }
+
+    /// Leaves the change objects of its file.
+    fn leave(&self, call: &Call) {
+        if let Some(path) = self.spec.common() {
+            sharing::leave(&call.own, &self.host, path);
+        }
+    }
+
     /// Its name for people.
     fn name(&self) -> String {
         match self.host.root() {
@@ -371,6 +390,7 @@ fn present(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(),
         Some(note) => Some(spec.merged(note.before, spec.before()?)?),
     };
     if let Some(before) = before {
+        property.join(call)?;
         note::write(&call.own, &Note { content, before })?;
     }
     let before = note::read::<Note>(&call.own)?.and_then(|note| note.before);
@@ -384,15 +404,10 @@ fn present(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(),
     Err(format!("it was set, and is not as wanted: {}", difference(&wanted, found.as_ref())))
 }
 
-/// The noted contents of the other change objects of a kind, each with the noted original state. A note that can't be
-/// read as a content of the kind is a note of another kind.
-pub(super) fn beside<C: Content>(own: &Path) -> Vec<(Entry<C>, Option<Value>)> {
-    let folders = own.parent().and_then(|all| fs::read_dir(all).ok()).into_iter().flatten().flatten();
-    let noted = |folder: PathBuf| {
-        let note = note::read::<Note>(&folder).ok()??;
-        Some((Entry::read(&note.content, "", &folder, Duration::ZERO).ok()?, note.before))
-    };
-    folders.map(|entry| entry.path()).filter(|folder| folder != own).filter_map(noted).collect()
+/// The noted content of a change object and the noted original state. `None`: there is no readable note.
+pub(super) fn read_note(own: &Path) -> Option<(String, Option<Value>)> {
+    let note = note::read::<Note>(own).ok()??;
+    Some((note.content, note.before))
 }
 
 /// The difference from the desired state: the parts of both that differ.
@@ -424,10 +439,15 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
 }
 
 fn undo(setting: &dyn Reader, property: &Property, call: &Call) -> Result<(), String> {
-    let Some(note) = note::read::<Note>(&call.own)? else { return Ok(()) };
+    let Some(note) = note::read::<Note>(&call.own)? else {
+        property.leave(call);
+        return Ok(());
+    };
     let noted = setting.property(&note.content, call)?;
     // A content that changes only the removal needs no transition, and leaves the note as it was.
     let property = if noted.is(property) { property } else { &noted };
     property.spec.restore(note.before.as_ref())?;
-    note::delete(&call.own)
+    note::delete(&call.own)?;
+    property.leave(call);
+    Ok(())
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use self::augtool::{Augtool, Found, full_lens, node, quoted};
 use super::edits::TURN;
-use super::setting::beside;
+use super::sharing;
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::Host;
 
@@ -143,9 +143,8 @@ impl Setting for AugeasSetting {
         let set = content.set.texts()?.into_iter().map(|(path, value)| (path, Some(value)));
         let changes = set.chain(content.absent.iter().map(|path| (path.clone(), None))).collect();
         let mut others = Others::default();
-        for (other, before) in beside::<Augeas>(&own) {
-            if other.host == host
-                && other.content.path == content.path
+        for (other, before) in sharing::others::<Augeas>(&own, &host, &content.path) {
+            if other.content.path == content.path
                 && let Some(noted) = noted(before.as_ref())
             {
                 others.file |= !noted.file;
@@ -420,6 +419,10 @@ impl Spec for Nodes {
 
     fn shared(&self) -> Option<(&str, &'static str)> {
         Some((&self.path, TURN))
+    }
+
+    fn common(&self) -> Option<&str> {
+        Some(&self.path)
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {

@@ -311,7 +311,7 @@ fn every_edit_is_undone_byte_for_byte() {
             let host = Host::below(None).expect("this host");
             let spec =
                 Keys { host, path: String::new(), format: Format(format), create: false, own: PathBuf::new(), keys };
-            let noted = spec.noted(text).expect("noted");
+            let noted = spec.noted(text, &Siblings::default()).expect("noted");
             let Ok(edited) = spec.edited(text, &Noted::default()) else { continue };
             let back = spec.put_back(&edited, &noted.iter().collect()).expect("put back");
             assert_eq!(back, text, "{:?} {edited}", spec.keys);

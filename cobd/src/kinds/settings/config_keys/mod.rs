@@ -118,8 +118,7 @@ impl Keys {
     }
 
     /// The keys in a text, for the note.
-    fn noted(&self, text: &str) -> Result<BTreeMap<String, NotedKey>, String> {
-        let siblings = self.siblings();
+    fn noted(&self, text: &str, siblings: &Siblings) -> Result<BTreeMap<String, NotedKey>, String> {
         let noted = |(name, key): (&String, &Key)| {
             let ours = key.wanted.iter().map(|wanted| self.format.wanted(wanted)).collect();
             let key = NotedKey {
@@ -189,6 +188,10 @@ impl Spec for Keys {
         Some((&self.path, TURN))
     }
 
+    fn common(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
         let text = self.text()?.unwrap_or_default();
         let mut found = Map::new();
@@ -209,8 +212,9 @@ impl Spec for Keys {
 
     fn before(&self) -> Result<Option<Value>, String> {
         let text = self.text()?;
-        let keys = self.noted(text.as_deref().unwrap_or_default()).map_err(|why| self.failed(&why))?;
-        let file = text.is_some() && !self.siblings().made_file;
+        let siblings = self.siblings();
+        let keys = self.noted(text.as_deref().unwrap_or_default(), &siblings).map_err(|why| self.failed(&why))?;
+        let file = text.is_some() && !siblings.made_file;
         Ok(Some(json!(Noted { file, keys })))
     }
 
@@ -221,7 +225,7 @@ impl Spec for Keys {
             let mut keys = BTreeMap::new();
             let dropped = earlier.iter().filter(|(name, _)| !self.keys.contains_key(*name)).collect();
             // A new key may be inside of a dropped key.
-            let mut found = self.noted(&self.put_back(&text, &dropped)?)?;
+            let mut found = self.noted(&self.put_back(&text, &dropped)?, &self.siblings())?;
             for (name, mut key) in earlier.clone() {
                 let is_left = self.is_left(&text, &key)?;
                 match found.remove(&name) {

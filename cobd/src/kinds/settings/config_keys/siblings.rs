@@ -8,7 +8,7 @@ use std::path::Path;
 
 use cob_kinds::ConfigKeys;
 
-use super::super::setting::beside;
+use super::super::sharing;
 use super::sheet::{Format, Saved};
 use crate::kinds::native::Host;
 
@@ -27,8 +27,8 @@ impl Siblings {
     /// Reads the notes of the other change objects of the file.
     pub(super) fn of(own: &Path, host: &Host, path: &str, format: Format) -> Self {
         let mut found = Self::default();
-        for (other, before) in beside::<ConfigKeys>(own) {
-            if other.host == *host && other.content.path == path && Format(other.content.format) == format {
+        for (other, before) in sharing::others::<ConfigKeys>(own, host, path) {
+            if other.content.path == path && Format(other.content.format) == format {
                 found.add(&super::noted(before.as_ref()));
             }
         }
