@@ -8,9 +8,15 @@ source "$here/cluster.sh"
 
 kills=${COB_BED_KILLS:-12}
 
-on h2 sh -c 'command -v curl >/dev/null && command -v git >/dev/null && command -v npm >/dev/null &&
-    python3 -c "import ensurepip, venv" && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
-    { echo "skipped: everyday kinds, for the host lacks curl, git, npm, python3-venv or tzdata"; return 0; }
+on h2 sh -c 'command -v curl >/dev/null && command -v git >/dev/null && test -e /usr/share/zoneinfo/Asia/Tokyo' ||
+    { echo "skipped: everyday kinds, for the host lacks curl, git or tzdata"; return 0; }
+# Kinds whose programs a host may lack.
+declare -A lacks=()
+probe() { on h2 sh -c "$2" >/dev/null 2>&1 || { lacks[$1]=1; echo "skipped: $1, for the host lacks $3"; }; }
+probe python-env 'python3 -c "import ensurepip, venv"' python3-venv
+probe node-packages 'command -v npm' npm
+probe augeas 'command -v augtool' augeas-tools
+if_has() { [ -n "${lacks[$1]:-}" ] || echo "$2"; }
 
 # A host as an administrator leaves it: a user, files of packages, a service with its settings, a web server.
 # Lines of two absent objects that touch return in any order.
@@ -27,7 +33,10 @@ on h2 sh -c 'groupadd --system staff2; useradd --create-home --home-dir /srv/olg
     echo secret > /srv/private; chmod 644 /srv/private; echo 7 > /srv/limit
     for n in 1 2; do printf "#!/bin/sh\necho editor %s\n" $n > /usr/local/bin/ed$n; chmod 755 /usr/local/bin/ed$n; done
     update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed1 20 --slave /usr/local/share/ed.1 ed.1 /usr/local/bin/ed1 >/dev/null
-    update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed2 10 >/dev/null'
+    update-alternatives --install /usr/local/bin/ed ed /usr/local/bin/ed2 10 >/dev/null
+    printf "#!/bin/sh\necho of the package\n" > /usr/local/bin/packed; chmod 755 /usr/local/bin/packed
+    printf "Port 22\nMatch User olga\n  PermitTTY yes\n" > /srv/daemon_config
+    echo "bedmail bedmail/mode select Local only" | debconf-set-selections'
 # Packages of Python and of Node.js, each with a program.
 on h2 python3 - <<'PACKAGES'
 import os, zipfile
@@ -74,8 +83,13 @@ cobs:
   h2/private: {kind: attributes, content: {path: /srv/private, mode: "0640", owner: olga}}
   h2/app: {kind: archive, content: {url: "http://127.0.0.1:8099/app.tar.gz", sha256: $app, to: /srv/app, strip: 1}}
   h2/code: {kind: git-checkout, content: {repo: /srv/code, ref: v1, path: /srv/checkout}}
-  h2/python: {kind: python-env, content: {path: /srv/python, packages: {hello: "1.0"}, find_links: [/srv/wheels], no_index: true}}
-  h2/node: {kind: node-packages, content: {path: /srv/node, packages: {hello: "file:/srv/hello"}}}
+$(if_has python-env '  h2/python: {kind: python-env, content: {path: /srv/python, packages: {hello: "1.0"}, find_links: [/srv/wheels], no_index: true}}')
+$(if_has node-packages '  h2/node: {kind: node-packages, content: {path: /srv/node, packages: {hello: "file:/srv/hello"}}}')
+$(if_has augeas '  h2/daemon: {kind: augeas, content: {path: /srv/daemon_config, lens: Sshd, set: {Port: 2222, X11Forwarding: "no"}, before: Match}}')
+  h2/answers: {kind: debconf, content: {package: bedmail, answers: [{question: bedmail/mode, type: select, value: Internet Site}, {question: bedmail/name, type: string, value: example.org}]}}
+  h2/diversion: {kind: divert, content: {path: /usr/local/bin/packed}}
+  h2/packed: {kind: file-tree, after: [h2/diversion], content: {files: {/usr/local/bin/packed: {content: "#!/bin/sh\necho of the model\n", mode: "0755"}}}}
+  h2/export: {kind: nfs-export, content: {path: /srv/www, clients: {10.77.0.0/24: [rw]}}}
   h2/former: {kind: host-entry, content: {names: [former], absent: true}}
   h2/otto: {kind: user, content: {name: otto, absent: true}}
   h2/staff: {kind: group, content: {name: staff2, absent: true}}
@@ -94,11 +108,16 @@ effects() {
         /usr/local/bin/ed && /usr/local/bin/tool && stat -c "%a %U" /usr/local/bin/tool /srv/olga/.ssh /srv/olga/.ssh/authorized_keys &&
         getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job && cat /srv/app.ini /srv/app.yaml /srv/limit &&
         stat -c "%a %U" /srv/private && /srv/app/run && cat /srv/checkout/file && git -C /srv/checkout status --short &&
-        /srv/python/bin/hello && /srv/node/node_modules/.bin/hello &&
+        debconf-show bedmail && packed && packed.distrib && cat /etc/exports.d/*.exports /srv/daemon_config &&
+        { [ ! -e /srv/python ] || /srv/python/bin/hello; } && { [ ! -e /srv/node ] || /srv/node/node_modules/.bin/hello; } &&
         ! getent passwd otto && ! getent group staff2 && cat /etc/hosts'
 }
 
 list_before
+# What the listing does not show: the answers, the diversions, and a file of others.
+beside() { on h2 sh -c 'debconf-show bedmail; dpkg-divert --list; cat /srv/daemon_config'; }
+beside_before=$(beside)
+is_gone() { is_as_before && [ "$(beside)" = "$beside_before" ]; }
 
 step "everyday kinds: applied, and a second look changes nothing"
 set_everyday < <(everyday_model)
@@ -107,7 +126,11 @@ everyday_effects=$(effects)
 grep -q "^PermitRootLogin no$" <<< "$everyday_effects"
 grep -q "^restrict ssh-ed25519 " <<< "$everyday_effects"
 grep -q "^editor 2$" <<< "$everyday_effects" && grep -q "^tool 1.4$" <<< "$everyday_effects"
-grep -q "^hello from python$" <<< "$everyday_effects" && grep -q "^hello from node$" <<< "$everyday_effects"
+shows() { grep -qE -- "$1" <<< "$everyday_effects"; }
+[ -n "${lacks[python-env]:-}" ] || shows "^hello from python$"
+[ -n "${lacks[node-packages]:-}" ] || shows "^hello from node$"
+[ -n "${lacks[augeas]:-}" ] || shows "^Port 2222$"
+shows "bedmail/mode: Internet Site" && shows "^of the model$" && shows "^of the package$" && shows "^/srv/www.*10.77.0.0/24"
 everyday_listing=$(listing_of h2)
 ctl check >/dev/null
 [ "$(effects)" = "$everyday_effects" ]
@@ -116,7 +139,8 @@ ctl check >/dev/null
 step "what a user undoes is drift, and comes back"
 on h2 sh -c 'mkdir /srv/old; rm -r /srv/made; sed -i s/^PermitRootLogin.*/PermitRootLogin\ yes/ /srv/sshd_config; echo UsePAM no >> /srv/sshd_config
     sed -i s/^Max=.*/Max=9/ /srv/app.ini; chmod 666 /srv/private; echo 8 > /srv/limit; echo "10.9.9.8 former" >> /etc/hosts
-    rm -r /srv/olga/.ssh/authorized_keys /usr/local/bin/tool /srv/python /srv/node; ln -sfn /usr/share/zoneinfo/UTC /etc/localtime; update-alternatives --auto ed 2>/dev/null'
+    echo "bedmail bedmail/mode select Local only" | debconf-set-selections; rm /etc/exports.d/*.exports; sed -i s/2222/22/ /srv/daemon_config
+    rm -rf /srv/olga/.ssh/authorized_keys /usr/local/bin/tool /srv/python /srv/node; ln -sfn /usr/share/zoneinfo/UTC /etc/localtime; update-alternatives --auto ed 2>/dev/null'
 ctl check >/dev/null 2>&1 || true
 is_back() { [ "$(effects)" = "$everyday_effects" ]; }
 soon is_back
@@ -125,7 +149,7 @@ soon ctl status
 step "everything leaves, and the host is as it was"
 set_everyday < <(nothing)
 reach_cluster
-is_as_before
+is_gone
 
 step "the daemon of the host is killed $kills times while everyday kinds come and go"
 # The moment of a kill is drawn from all of a switch; each switch ends as if nothing had happened.
@@ -148,19 +172,20 @@ while [ $killed -lt "$kills" ]; do
         [ "$(effects)" = "$everyday_effects" ] || { diff <(echo "$everyday_effects") <(effects) >&2; false; }
         [ "$(listing_of h2)" = "$everyday_listing" ] || { diff <(echo "$everyday_listing") <(listing_of h2) >&2; false; }
     else
-        is_as_before
+        is_gone
     fi
 done
 if [ $((round % 2)) = 1 ]; then
     set_everyday < <(nothing)
     reach_cluster
-    is_as_before
+    is_gone
 fi
 echo "       $killed kills in $round switches"
 on h2 systemctl stop web
 limit_starts h2
 on h2 sh -c 'userdel --remove olga 2>/dev/null; userdel --remove otto 2>/dev/null; groupdel staff2; update-alternatives --remove-all ed >/dev/null
     sed -i "/^10.9.9.8 /d" /etc/hosts
-    rm -rf /srv/sshd_config /srv/old /srv/code /srv/app.ini /srv/app.yaml /srv/private /srv/limit /srv/www /srv/wheels /srv/hello /usr/local/bin/ed1 /usr/local/bin/ed2'
+    echo PURGE | debconf-communicate bedmail >/dev/null
+    rm -rf /srv/daemon_config /usr/local/bin/packed /srv/sshd_config /srv/old /srv/code /srv/app.ini /srv/app.yaml /srv/private /srv/limit /srv/www /srv/wheels /srv/hello /usr/local/bin/ed1 /usr/local/bin/ed2'
 on h1 rm $site/everyday.yaml
 switch_cluster

@@ -22,8 +22,16 @@ attach() { # NAME SIZE
 attach data 64M
 attach spare 32M
 attach theirs 32M
+attach pool 32M
+# A kernel without a device-mapper: LVM changes the metadata alone.
+lvm=$(on h2 sh -c 'command -v lvm' || true)
+if [ -n "$lvm" ]; then
+    on h2 sh -c 'mkdir -p /etc/lvm && printf "global { activation = 0 }\nbackup { backup = 0 archive = 0 }\n" > /etc/lvm/lvm.conf'
+else
+    echo "skipped: volumes of LVM, for the host lacks lvm2"
+fi
 detach_disks() {
-    on h2 sh -c 'umount /srv/data 2>/dev/null; for disk in data spare theirs; do losetup --detach $(readlink /srv/disks/$disk); done
+    on h2 sh -c 'umount /srv/data 2>/dev/null; for disk in data spare theirs pool; do losetup --detach $(readlink /srv/disks/$disk); done
         rm -rf /srv/disks; losetup -l' || true
 }
 trap 'detach_disks >/dev/null 2>&1; finish' EXIT
@@ -47,6 +55,11 @@ cobs:
     kind: filesystem
     content: {device: /srv/disks/spare, type: ext4, on_departure: erase}
 MODEL
+    [ -z "$lvm" ] || cat <<MODEL
+  h2/volume:
+    kind: lvm-volume
+    content: {group: bedpool, devices: [/srv/disks/pool], name: www, size: 16M, on_departure: erase}
+MODEL
     [ $# = 0 ] || echo "  h2/theirs: {kind: filesystem, content: {device: /srv/disks/theirs, type: ext4, $1}}"
 }
 set_filesystem() { # the model, from standard input, is made and published
@@ -56,6 +69,10 @@ set_filesystem() { # the model, from standard input, is made and published
 nothing() { echo 'cobs: {h2/nothing: {kind: noop}}'; }
 type_of() { on h2 sh -c "wipefs --noheadings --output TYPE /srv/disks/$1"; }
 is_kept() { [ "$(on h2 cat /srv/data/file)" = kept ]; }
+# The volumes with their sizes, as LVM knows them.
+volumes() { [ -z "$lvm" ] || on h2 sh -c 'lvm lvs --noheadings --units m -o vg_name,lv_name,lv_size 2>/dev/null | grep bedpool || true'; }
+has_volume() { [ -z "$lvm" ] || [ "$(volumes | xargs)" = "bedpool www 16.00m" ]; }
+has_no_volume() { [ -z "$(volumes)" ] && [ -z "$(type_of pool)" ]; }
 room() { on h2 sh -c "df --output=size -B1M /srv/data | tail -n 1"; }
 
 list_before
@@ -65,6 +82,7 @@ set_filesystem < <(filesystem_model)
 reach_cluster
 on h2 sh -c 'echo kept > /srv/data/file && sync'
 [ "$(type_of spare)" = ext4 ]
+has_volume
 spare_before=$(sum_of spare)
 ctl check >/dev/null
 [ "$(sum_of spare)" = "$spare_before" ]
@@ -102,6 +120,7 @@ set_filesystem < <(nothing)
 reach_cluster
 is_precious
 [ "$(type_of data)" = ext4 ] && [ -z "$(type_of spare)" ]
+has_no_volume
 fails on h2 mountpoint -q /srv/data
 is_as_before
 
@@ -121,17 +140,18 @@ while [ $killed -lt "$kills" ]; do
         sleep "0.$((RANDOM % 7))$((RANDOM % 10))"
         on h2 systemctl kill --signal=KILL cobd 2>/dev/null && killed=$((killed + 1))
         # The action outlives its daemon.
-        [ $((RANDOM % 2)) = 0 ] || { on h2 pkill -KILL -f '__act-kind|^mkfs' && actions=$((actions + 1)); } || true
+        [ $((RANDOM % 2)) = 0 ] || { on h2 pkill -KILL -f '__act-kind|^mkfs|^lvm' && actions=$((actions + 1)); } || true
     done
     wait $switching || true
     is_precious
     if [ $((round % 2)) = 1 ]; then
-        is_made() { ctl retry h2/disk h2/data h2/spare >/dev/null 2>&1 || true; on h2 mountpoint -q /srv/data && [ "$(type_of spare)" = ext4 ] && is_kept; }
+        is_made() { ctl retry h2/disk h2/data h2/spare ${lvm:+h2/volume} >/dev/null 2>&1 || true; on h2 mountpoint -q /srv/data && [ "$(type_of spare)" = ext4 ] && has_volume && is_kept; }
         soon is_made || { ctl status; on h2 journalctl --unit cobd --lines 60 --no-pager; false; }
     else
-        is_out() { ctl status || { ctl retry h2/disk h2/data h2/spare || true; false; }; }
+        is_out() { ctl status || { ctl retry h2/disk h2/data h2/spare ${lvm:+h2/volume} || true; false; }; }
         soon is_out || { ctl status; on h2 journalctl --unit cobd --lines 60 --no-pager; false; }
         [ "$(type_of data)" = ext4 ] && [ -z "$(type_of spare)" ]
+        has_no_volume
         is_as_before
     fi
 done
@@ -142,6 +162,7 @@ reach_cluster
 is_as_before
 is_precious
 detach_disks
+[ -z "$lvm" ] || on h2 rm /etc/lvm/lvm.conf
 trap finish EXIT
 limit_starts h2
 on h1 rm $site/filesystem.yaml
