@@ -108,14 +108,14 @@ effects() {
         /usr/local/bin/ed && /usr/local/bin/tool && stat -c "%a %U" /usr/local/bin/tool /srv/olga/.ssh /srv/olga/.ssh/authorized_keys &&
         getent passwd tess | cut -d: -f1,6,7 && getent hosts db && cat /etc/cron.d/job && cat /srv/app.ini /srv/app.yaml /srv/limit &&
         stat -c "%a %U" /srv/private && /srv/app/run && cat /srv/checkout/file && git -C /srv/checkout status --short &&
-        debconf-show bedmail && packed && packed.distrib && cat /etc/exports.d/*.exports /srv/daemon_config &&
+        debconf-show bedmail | sort && packed && packed.distrib && cat /etc/exports.d/*.exports /srv/daemon_config &&
         { [ ! -e /srv/python ] || /srv/python/bin/hello; } && { [ ! -e /srv/node ] || /srv/node/node_modules/.bin/hello; } &&
         ! getent passwd otto && ! getent group staff2 && cat /etc/hosts'
 }
 
 list_before
 # What the listing does not show: the answers, the diversions, and a file of others.
-beside() { on h2 sh -c 'debconf-show bedmail; dpkg-divert --list; cat /srv/daemon_config'; }
+beside() { on h2 sh -c 'debconf-show bedmail | sort; dpkg-divert --list; cat /srv/daemon_config'; }
 beside_before=$(beside)
 is_gone() { is_as_before && [ "$(beside)" = "$beside_before" ]; }
 
