@@ -20,7 +20,7 @@ fn foreign_and_unknown_things_look_the_same() {
     let (status, answer) = yard.user("web/adm", "PUT", "/v1/catalogue/services/secret", Some(own));
     assert_eq!(status, 200, "{answer}");
     let stop = json!({ "operation": "stop" });
-    let pairs: [(&str, String, String, Option<Value>); 9] = [
+    let pairs: [(&str, String, String, Option<Value>); 10] = [
         ("GET", "/v1/clusters/shop".to_owned(), "/v1/clusters/none".to_owned(), None),
         (
             "POST",
@@ -38,6 +38,7 @@ fn foreign_and_unknown_things_look_the_same() {
         ("GET", format!("/v1/jobs/{id}"), "/v1/jobs/77".to_owned(), None),
         ("GET", format!("/v1/jobs/{id}/log"), "/v1/jobs/77/log".to_owned(), None),
         ("POST", format!("/v1/jobs/{id}/cancel"), "/v1/jobs/77/cancel".to_owned(), None),
+        ("PUT", format!("/v1/jobs/{id}/priority"), "/v1/jobs/77/priority".to_owned(), Some(json!({ "priority": 9 }))),
         ("GET", "/v1/catalogue/services/secret".to_owned(), "/v1/catalogue/services/none".to_owned(), None),
         ("GET", "/v1/clusters?tenant=web".to_owned(), "/v1/clusters?tenant=none".to_owned(), None),
     ];

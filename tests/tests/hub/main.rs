@@ -4,5 +4,6 @@ mod attacks;
 mod faults;
 mod kills;
 mod log_in;
+mod queue;
 mod story;
 mod yard;

@@ -119,6 +119,21 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The names of all operations.
+    pub const NAMES: [&'static str; 11] = [
+        "create",
+        "resize",
+        "services",
+        "configure",
+        "start",
+        "stop",
+        "restart",
+        "sync",
+        "rollback",
+        "replace",
+        "delete",
+    ];
+
     /// The name of the operation.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -257,4 +272,17 @@ pub struct Task {
     /// Tasks and gates before it.
     #[serde(default)]
     pub after: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_operations_are_complete() {
+        let unknown = serde_json::from_str::<Operation>(r#"{"operation": "fly"}"#).expect_err("no operation");
+        let known = Operation::NAMES.map(|name| format!("`{name}`")).join(", ");
+        assert!(unknown.to_string().contains(&format!("expected one of {known}")), "{unknown}");
+        assert_eq!(Operation::Delete {}.name(), Operation::NAMES[10]);
+    }
 }

@@ -21,6 +21,10 @@ pub struct Job {
     pub operation: Operation,
     /// The user who gave the order.
     pub user: String,
+    /// The priority: -20 (the most important) to 19.
+    #[serde(default)]
+    #[schemars(range(min = -20, max = 19))]
+    pub priority: i8,
     /// The state.
     pub state: JobState,
     /// Why it waits; why it failed.
@@ -74,6 +78,49 @@ impl JobState {
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Canceled)
     }
+}
+
+/// Which jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct JobQuery {
+    /// Only jobs that have not ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+    /// Only jobs in this state.
+    pub state: Option<JobState>,
+    /// Only jobs of this cluster.
+    pub cluster: Option<Name>,
+    /// Only jobs of this user: `TENANT/USER`, or `USER` for a super administrator.
+    pub user: Option<String>,
+    /// Only jobs that were ordered at this time or later, in milliseconds since 1970-01-01 UTC.
+    #[schemars(range(max = u64::MAX))]
+    pub since_ms: Option<u64>,
+    /// Only jobs before this number: the last one of the page before.
+    #[schemars(range(max = u64::MAX))]
+    pub before: Option<JobId>,
+    /// The most jobs of the answer; by default, and at most, [`JobQuery::MOST`].
+    pub limit: Option<usize>,
+}
+
+impl JobQuery {
+    /// The most jobs of an answer.
+    pub const MOST: usize = 1000;
+
+    /// The most jobs of the answer to this query.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(Self::MOST).min(Self::MOST)
+    }
+}
+
+/// A new priority of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Priority {
+    /// -20 (the most important) to 19.
+    #[schemars(range(min = -20, max = 19))]
+    pub priority: i8,
 }
 
 /// The answer to an order: the job that executes it.

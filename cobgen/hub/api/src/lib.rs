@@ -4,7 +4,7 @@
 //! answers may have fields that a client does not know.
 //!
 //! ```text
-//! lib ── cluster (clusters, operations) ── job ── machine ── entity (catalogue) ── audit ── token ── session ── usage ── name
+//! lib ── cluster (clusters, operations) ── job ── queue ── machine ── entity (catalogue) ── audit ── token ── session ── usage ── name
 //! ```
 
 mod audit;
@@ -13,6 +13,7 @@ mod entity;
 mod job;
 mod machine;
 mod name;
+mod queue;
 mod session;
 mod token;
 mod usage;
@@ -23,9 +24,10 @@ pub use cluster::{
     Wanted,
 };
 pub use entity::{Entity, EntityKind, EntityWritten, Fault};
-pub use job::{Job, JobId, JobState, LogPart, Started};
+pub use job::{Job, JobId, JobQuery, JobState, LogPart, Priority, Started};
 pub use machine::{Machine, MachineState};
 pub use name::{BadName, Name};
+pub use queue::{Drain, DrainRequest, JobSelection, Queue, Rule, RuleAction, RuleContent};
 pub use session::{PasswordRequest, Session, SessionRequest};
 pub use token::{Token, TokenInfo, TokenRequest};
 pub use usage::{UsageOf, Usages};

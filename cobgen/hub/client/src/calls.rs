@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use cob_hub_api::{
-    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, Entity, EntityKind, EntityWritten, Job, JobId, Lease,
-    LogPart, Machine, Name, Operation, PasswordRequest, Preview, Started, Token, TokenInfo, TokenRequest, Usages,
-    Whoami,
+    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityKind, EntityWritten, Job,
+    JobId, JobQuery, Lease, LogPart, Machine, Name, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent,
+    Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -105,9 +105,9 @@ impl Client {
         self.get(&Target::of(&["clusters", name.as_str()])).await
     }
 
-    /// Orders a new cluster.
-    pub async fn create(&self, request: &ClusterRequest) -> Answer<Started> {
-        self.send_json(Method::POST, &Target::of(&["clusters"]), request).await
+    /// Orders a new cluster; the job has this priority.
+    pub async fn create(&self, request: &ClusterRequest, priority: Option<i8>) -> Answer<Started> {
+        self.send_json(Method::POST, &Target::of(&["clusters"]).with("priority", priority), request).await
     }
 
     /// What a creation would do.
@@ -115,10 +115,16 @@ impl Client {
         self.send_json(Method::POST, &Target::of(&["preview"]), request).await
     }
 
-    /// Orders an operation on a cluster.
-    pub async fn operate(&self, name: &Name, operation: &Operation, base: Option<&str>) -> Answer<Started> {
-        let target = Target::of(&["clusters", name.as_str(), "operations"]).with("base", base);
-        self.send_json(Method::POST, &target, operation).await
+    /// Orders an operation on a cluster; the job has this priority.
+    pub async fn operate(
+        &self,
+        name: &Name,
+        operation: &Operation,
+        base: Option<&str>,
+        priority: Option<i8>,
+    ) -> Answer<Started> {
+        let target = Target::of(&["clusters", name.as_str(), "operations"]);
+        self.send_json(Method::POST, &target.with("base", base).with("priority", priority), operation).await
     }
 
     /// What an operation would do.
@@ -131,9 +137,18 @@ impl Client {
         self.send_json(Method::PUT, &Target::of(&["clusters", name.as_str(), "lease"]), &lease).await
     }
 
-    /// The jobs that the caller may see, the newest first.
-    pub async fn jobs(&self, cluster: Option<&Name>, open: bool) -> Answer<Vec<Job>> {
-        self.get(&Target::of(&["jobs"]).with("cluster", cluster).with("open", open.then_some(true))).await
+    /// A page of the jobs that the caller may see, the newest first.
+    pub async fn jobs(&self, query: &JobQuery) -> Answer<Vec<Job>> {
+        let state = query.state.map(serde_json::to_value).and_then(Result::ok);
+        let target = Target::of(&["jobs"])
+            .with("open", query.open.then_some(true))
+            .with("state", state.as_ref().and_then(Value::as_str))
+            .with("cluster", query.cluster.as_ref())
+            .with("user", query.user.as_ref())
+            .with("since_ms", query.since_ms)
+            .with("before", query.before)
+            .with("limit", query.limit);
+        self.get(&target).await
     }
 
     /// A job.
@@ -150,6 +165,37 @@ impl Client {
     pub async fn cancel(&self, id: JobId, kill: bool) -> Answer<()> {
         let target = Target::of(&["jobs", &id.to_string(), "cancel"]).with("kill", kill.then_some(true));
         self.order(Method::POST, &target, None::<&()>).await
+    }
+
+    /// Changes the priority of a job that has not started.
+    pub async fn set_priority(&self, id: JobId, priority: i8) -> Answer<Job> {
+        let target = Target::of(&["jobs", &id.to_string(), "priority"]);
+        self.send_json(Method::PUT, &target, &Priority { priority }).await
+    }
+
+    /// The drain and the rules of the queue.
+    pub async fn queue(&self) -> Answer<Queue> {
+        self.get(&Target::of(&["queue"])).await
+    }
+
+    /// Refuses new orders; jobs in the queue go on.
+    pub async fn drain(&self, request: &DrainRequest) -> Answer<()> {
+        self.order(Method::PUT, &Target::of(&["queue", "drain"]), Some(request)).await
+    }
+
+    /// Accepts orders again.
+    pub async fn undrain(&self) -> Answer<()> {
+        self.order(Method::DELETE, &Target::of(&["queue", "drain"]), None::<&()>).await
+    }
+
+    /// Writes a rule of the hub, or of the tenant that the requests name.
+    pub async fn set_rule(&self, name: &Name, rule: &RuleContent) -> Answer<()> {
+        self.order(Method::PUT, &Target::of(&["queue", "rules", name.as_str()]), Some(rule)).await
+    }
+
+    /// Removes a rule of the hub, or of the tenant that the requests name.
+    pub async fn remove_rule(&self, name: &Name) -> Answer<()> {
+        self.order(Method::DELETE, &Target::of(&["queue", "rules", name.as_str()]), None::<&()>).await
     }
 
     /// The machines of all clusters.

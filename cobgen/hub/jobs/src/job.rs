@@ -6,6 +6,13 @@ use std::fmt;
 use cob_job_locks::{Mode, Priority};
 use serde::{Deserialize, Serialize};
 
+use crate::rules::because;
+
+/// The best priority.
+pub(crate) const MOST_IMPORTANT: Priority = Priority(-20);
+/// The worst priority.
+pub(crate) const LEAST_IMPORTANT: Priority = Priority(19);
+
 /// A job's number: 1 is the first job of a hub. Later jobs have greater numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -51,6 +58,9 @@ pub struct Spec<P, L> {
     pub user: String,
     /// The tenant whose quota counts.
     pub tenant: String,
+    /// The provider of the cluster's machines, for rules.
+    #[serde(default)]
+    pub provider: Option<String>,
     /// -20 (the most important) to 19; it can be changed until the start.
     pub priority: Priority,
     /// Why the job exists, a step of the story each. `rate-limit:n:name` limits the parallel jobs of this bucket.
@@ -76,6 +86,9 @@ pub struct Job<P, L> {
     pub cause: Option<Cause>,
     /// When it was submitted.
     pub submitted: Millis,
+    /// When its priority was changed: it ages from then.
+    #[serde(default)]
+    pub ranked: Option<Millis>,
     /// When its first process began to work.
     pub started: Option<Millis>,
     /// When it became final.
@@ -96,6 +109,14 @@ impl<P, L> Job<P, L> {
     /// Its present process.
     pub fn run(&self) -> Run {
         Run { job: self.id, attempt: self.attempts }
+    }
+
+    /// The priority of the job after it has waited until `now`: one step better after each `aging` milliseconds.
+    pub(crate) fn aged(&self, aging: u64, now: Millis) -> Priority {
+        let Priority(own) = self.spec.priority;
+        let waited = now.0.saturating_sub(self.ranked.unwrap_or(self.submitted).0);
+        let steps = i8::try_from(waited.checked_div(aging).unwrap_or_default()).unwrap_or(i8::MAX);
+        Priority(own.saturating_sub(steps).max(MOST_IMPORTANT.0))
     }
 
     /// Changes the status if this transition exists. Says whether it does.
@@ -223,7 +244,12 @@ pub enum Cause {
     /// A person canceled it.
     Requested,
     /// A rule rejects it.
-    Rule(String),
+    Rule {
+        /// The rule's id.
+        rule: String,
+        /// The reason of the rule.
+        reason: String,
+    },
     /// A job that it depends on ended otherwise than permitted.
     Dependency(JobId, Outcome),
     /// It depends on a job that the hub does not know: never submitted, or archived.
@@ -237,7 +263,7 @@ impl fmt::Display for Cause {
             Self::Died => write!(f, "died: its process ended without a report"),
             Self::NotStarted => write!(f, "its process ended repeatedly before it began to work"),
             Self::Requested => write!(f, "canceled on request"),
-            Self::Rule(id) => write!(f, "the rule {id:?} rejects it"),
+            Self::Rule { rule, reason } => write!(f, "the rule {rule} rejects it{}", because(reason)),
             Self::Dependency(job, outcome) => write!(f, "it depends on job {job}, which {outcome}"),
             Self::UnknownDependency(job) => write!(f, "it depends on job {job}, which does not exist"),
         }

@@ -16,10 +16,13 @@
 //!
 //! - The more important job starts first: the smaller [`Priority`]. Among equals, the job that was submitted first
 //!   starts first. (Ganeti takes the owner with the smaller name.)
+//! - A job that waits becomes one step more important after each [`Limits::aging`], up to -20. Therefore a stream of
+//!   important jobs delays another job, but not for ever. (Ganeti ages only requests for locks.)
 //! - Jobs of one cluster run one after the other, in the order of their submission, whatever their priorities are. A job
 //!   of a cluster has the best priority of all waiting jobs of this cluster, so that a less important job does not hold
 //!   back a more important one behind it.
 //! - A job waits for all jobs that it depends on. Dependencies refer to earlier jobs only, so they form no cycle.
+//! - [Rules](Rule) pause, reject or limit jobs. A [drained](Drain) queue refuses new jobs; the jobs in it go on.
 //! - A waiting job takes no place: neither of the running jobs nor of a limit. It obtains all its locks when it starts.
 //! - Later jobs may overtake a job that waits for locks, but only [`Limits::patience`] times. From then on no job starts
 //!   that wants a conflicting lock, and the job comes before all others; of several such jobs, the first submitted
@@ -56,6 +59,6 @@ pub use cob_job_locks::{Lock, Mode, Patience, Priority};
 pub use job::{Cause, Job, JobId, Millis, Outcome, Report, Run, Spec, Status};
 pub use limits::{Bucket, Limits};
 pub use queue::{Effect, NotDone, Queue, Refused, Request};
-pub use rules::{Action, Predicate, Rule};
+pub use rules::{Action, Drain, Rule, Selection};
 pub use schedule::{Limit, Obstacle};
 pub use state::{Corrupt, State};

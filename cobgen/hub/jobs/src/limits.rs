@@ -17,6 +17,8 @@ pub struct Limits {
     pub per_tenant: usize,
     /// The same for single tenants.
     pub tenants: BTreeMap<String, usize>,
+    /// The milliseconds of waiting after which a job is one step more important; 0: never.
+    pub aging: u64,
     /// How many later jobs may overtake a job that waits for locks.
     pub patience: Patience,
     /// The milliseconds from a request to end to the kill.
@@ -42,6 +44,7 @@ impl Default for Limits {
             running: 20,
             per_tenant: 20,
             tenants: BTreeMap::new(),
+            aging: 600_000,
             patience: Patience(8),
             grace: 30_000,
             keep: 7 * 24 * 3_600_000,
@@ -94,7 +97,7 @@ impl Usage {
         for bucket in Bucket::of(job) {
             *self.buckets.entry(bucket).or_default() += 1;
         }
-        if let Some(rule) = applying(rules, job.id, &job.spec) {
+        for rule in applying(rules, job.id, &job.spec) {
             *self.rules.entry(rule.id.clone()).or_default() += 1;
         }
     }

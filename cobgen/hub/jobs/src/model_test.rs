@@ -8,8 +8,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::queue_test::{Name, spec};
 use crate::{
-    Action, Effect, Job, JobId, Limits, Lock, Millis, Mode, Obstacle, Outcome, Patience, Predicate, Priority, Queue,
-    Report, Request, Rule, Run, State, Status,
+    Action, Effect, Job, JobId, Limits, Lock, Millis, Mode, Obstacle, Outcome, Patience, Priority, Queue, Report,
+    Request, Rule, Run, Selection, State, Status,
 };
 
 type Jobs = Queue<(), Name>;
@@ -44,7 +44,15 @@ const RUNNING: usize = 3;
 const PER_TENANT: usize = 2;
 
 fn limits(patience: Patience) -> Limits {
-    Limits { running: RUNNING, per_tenant: PER_TENANT, patience, grace: 100, keep: KEEP, ..Limits::default() }
+    Limits {
+        running: RUNNING,
+        per_tenant: PER_TENANT,
+        aging: 500,
+        patience,
+        grace: 100,
+        keep: KEEP,
+        ..Limits::default()
+    }
 }
 
 fn request(draft: &Draft) -> Request<(), Name> {
@@ -117,8 +125,9 @@ fn act(queue: &mut Jobs, event: &Event, now: Millis) -> Vec<Effect> {
             let action = [Action::Accept, Action::Pause, Action::Reject, Action::Continue, Action::RateLimit(1)]
                 [*action as usize];
             let watermark = JobId(queue.next_id().0 - 1);
-            let predicates = vec![Predicate::Tenant("t1".to_owned())];
-            return refused_or(queue.add_rule(Rule { id, priority: 0, watermark, predicates, action }, now));
+            let jobs = Selection { tenants: ["t1".to_owned()].into(), ..Selection::default() };
+            let rule = Rule { id, tenant: None, priority: 0, watermark, jobs, action, reason: String::new() };
+            return queue.set_rule(rule, now);
         }
         Event::Tick(_) => return queue.tick(now),
         Event::Resume => return queue.resume(now),
@@ -211,6 +220,7 @@ impl Check {
         let jobs: Vec<_> = queue.jobs().collect();
         let active: Vec<_> = jobs.iter().filter(|job| job.status.is_active()).collect();
         prop_assert!(active.len() <= RUNNING);
+        let all = queue.obstacles();
         for job in &jobs {
             if let Some(old) = self.finals.get(&job.id) {
                 prop_assert_eq!(old, *job, "a final job has changed");
@@ -231,6 +241,7 @@ impl Check {
                 }
             }
             let obstacles = queue.obstacles_of(job.id);
+            prop_assert_eq!(all.get(&job.id).cloned().unwrap_or_default(), obstacles.clone());
             prop_assert_eq!(obstacles.is_empty(), !job.status.is_pending(), "{:?} {:?}", obstacles, job);
             // With endless patience, no job waits that could start. Otherwise only for reservations.
             let reserved = |one: &Obstacle<Name>| matches!(one, Obstacle::Lock { holders, .. } if holders.is_empty());

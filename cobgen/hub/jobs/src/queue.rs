@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_job_locks::{Lock, Locks, Mode, Patience, Priority};
 
-use crate::job::{Cause, Job, JobId, Millis, Outcome, Report, Run, Spec, Status};
+use crate::job::{Cause, Job, JobId, LEAST_IMPORTANT, MOST_IMPORTANT, Millis, Outcome, Report, Run, Spec, Status};
 use crate::limits::Limits;
-use crate::rules::{Action, Rule, applying, sort};
+use crate::rules::{Action, Drain, Rule, applying, because, sort};
 
 /// The jobs of a hub. See the [crate](crate) for the rules.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Queue<P, L: Lock> {
     pub(crate) next: JobId,
     /// In their order.
     pub(crate) rules: Vec<Rule>,
-    pub(crate) drained: bool,
+    pub(crate) drain: Option<Drain>,
     pub(crate) limits: Limits,
     /// The locks of active jobs.
     pub(crate) locks: Locks<L, JobId>,
@@ -58,8 +58,8 @@ pub struct Request<P, L> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// The queue accepts no jobs.
-    #[error("the queue is drained and accepts no new jobs")]
-    Drained,
+    #[error("the queue is drained and accepts no new jobs{}", because(.0))]
+    Drained(String),
     /// The priority is not one of -20 to 19.
     #[error("the priority {} of job {} of the submission is not between -20 and 19", .priority.0, .index + 1)]
     Priority {
@@ -77,12 +77,14 @@ pub enum Refused {
         reference: i64,
     },
     /// A rule rejects a job.
-    #[error("the rule {rule:?} rejects job {} of the submission", .index + 1)]
+    #[error("the rule {rule} rejects job {} of the submission{}", .index + 1, because(.reason))]
     Rejected {
         /// The place in the submission, from 0.
         index: usize,
         /// The rule's id.
         rule: String,
+        /// The reason of the rule.
+        reason: String,
     },
     /// There is no further job number.
     #[error("the numbers of jobs are used up")]
@@ -106,18 +108,15 @@ pub enum NotDone {
     /// The priority is not one of -20 to 19.
     #[error("the priority {} is not between -20 and 19", .0.0)]
     Priority(Priority),
-    /// There is another rule with this id.
-    #[error("there is a rule {0:?} already")]
-    SameRule(String),
     /// There is no rule with this id.
-    #[error("there is no rule {0:?}")]
+    #[error("there is no rule {0}")]
     UnknownRule(String),
 }
 
 type Done = Result<Vec<Effect>, NotDone>;
 
 pub(crate) fn is_permitted(priority: Priority) -> bool {
-    (-20..=19).contains(&priority.0)
+    (MOST_IMPORTANT..=LEAST_IMPORTANT).contains(&priority)
 }
 
 impl<P: Clone, L: Lock> Queue<P, L> {
@@ -128,7 +127,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
             open: BTreeSet::new(),
             next: JobId(1),
             rules: Vec::new(),
-            drained: false,
+            drain: None,
             locks: Locks::new(Patience::ENDLESS),
             limits,
             changed: BTreeSet::new(),
@@ -138,6 +137,11 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     /// All jobs that are not archived.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Job<P, L>> {
         self.jobs.values()
+    }
+
+    /// The jobs that have not ended.
+    pub fn open_jobs(&self) -> impl DoubleEndedIterator<Item = &Job<P, L>> {
+        self.open.iter().filter_map(|id| self.jobs.get(id))
     }
 
     /// A job.
@@ -155,9 +159,9 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         &self.rules
     }
 
-    /// Whether the queue refuses new jobs.
-    pub fn is_drained(&self) -> bool {
-        self.drained
+    /// Why the queue refuses new jobs, if it does.
+    pub fn drained(&self) -> Option<&Drain> {
+        self.drain.as_ref()
     }
 
     /// The number that the next job gets. The watermark of a new rule is one less.
@@ -166,7 +170,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     }
 
     /// The jobs that have changed since the last call: their records have to be written, or moved to the archive if the
-    /// table does not have them any more. [`Self::next_id`], [`Self::rules`] and [`Self::is_drained`] belong to the
+    /// table does not have them any more. [`Self::next_id`], [`Self::rules`] and [`Self::drained`] belong to the
     /// state, too.
     pub fn take_changed(&mut self) -> BTreeSet<JobId> {
         std::mem::take(&mut self.changed)
@@ -178,8 +182,8 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     ///
     /// A refusal; nothing has changed.
     pub fn submit(&mut self, requests: Vec<Request<P, L>>, now: Millis) -> Result<(Vec<JobId>, Vec<Effect>), Refused> {
-        if self.drained {
-            return Err(Refused::Drained);
+        if let Some(drain) = &self.drain {
+            return Err(Refused::Drained(drain.reason.clone()));
         }
         let first = self.next.0;
         let next =
@@ -191,8 +195,9 @@ impl<P: Clone, L: Lock> Queue<P, L> {
             if !is_permitted(priority) {
                 return Err(Refused::Priority { index, priority });
             }
-            if let Some(rule) = applying(&self.rules, id, &request.spec).filter(|rule| rule.action == Action::Reject) {
-                return Err(Refused::Rejected { index, rule: rule.id.clone() });
+            let rule = applying(&self.rules, id, &request.spec).find(|rule| rule.action == Action::Reject);
+            if let Some(rule) = rule {
+                return Err(Refused::Rejected { index, rule: rule.id.clone(), reason: rule.reason.clone() });
             }
             let mut dependencies: BTreeMap<JobId, BTreeSet<Outcome>> = BTreeMap::new();
             for (reference, permitted) in request.dependencies {
@@ -341,22 +346,17 @@ impl<P: Clone, L: Lock> Queue<P, L> {
             return Err(NotDone::Status { job: id, status: job.status });
         }
         job.spec.priority = priority;
+        job.ranked = Some(now);
         self.changed.insert(id);
         Ok(self.settle(now))
     }
 
-    /// Adds a rule. It cancels the jobs that it rejects.
-    ///
-    /// # Errors
-    ///
-    /// There is a rule with this id.
-    pub fn add_rule(&mut self, rule: Rule, now: Millis) -> Done {
-        if self.rules.iter().any(|other| other.id == rule.id) {
-            return Err(NotDone::SameRule(rule.id));
-        }
+    /// Makes a rule, or replaces the rule with this id. It cancels the jobs that it rejects.
+    pub fn set_rule(&mut self, rule: Rule, now: Millis) -> Vec<Effect> {
+        self.rules.retain(|other| other.id != rule.id);
         self.rules.push(rule);
         sort(&mut self.rules);
-        Ok(self.settle(now))
+        self.settle(now)
     }
 
     /// Removes a rule.
@@ -370,9 +370,16 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         Ok(self.settle(now))
     }
 
+    /// Removes all rules that a tenant keeps. Returns their ids.
+    pub fn remove_rules_of(&mut self, tenant: &str, now: Millis) -> (Vec<String>, Vec<Effect>) {
+        let removed = self.rules.extract_if(.., |rule| rule.tenant.as_deref() == Some(tenant));
+        let removed = removed.map(|rule| rule.id).collect();
+        (removed, self.settle(now))
+    }
+
     /// Refuses new jobs, or accepts them again. Jobs in the queue go on.
-    pub fn drain(&mut self, drained: bool) {
-        self.drained = drained;
+    pub fn drain(&mut self, drain: Option<Drain>) {
+        self.drain = drain;
     }
 
     /// Changes the settings.
@@ -505,6 +512,7 @@ fn new_job<P, L: Lock>(
         status: Status::Queued,
         cause: None,
         submitted: now,
+        ranked: None,
         started: None,
         ended: None,
         attempts: 0,

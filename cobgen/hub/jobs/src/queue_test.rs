@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::Effect::{Archive, Confirm, Finished, Kill, Start, Terminate, Watch};
 use crate::Mode::{Exclusive, Shared};
 use crate::{
-    Action, Bucket, Cause, Corrupt, Effect, JobId, Limit, Limits, Millis, NotDone, Obstacle, Outcome, Predicate, Queue,
-    Refused, Report, Request, Rule, Run, Spec, Status,
+    Action, Bucket, Cause, Corrupt, Drain, Effect, JobId, Limit, Limits, Millis, NotDone, Obstacle, Outcome, Queue,
+    Refused, Report, Request, Rule, Run, Selection, Spec, Status,
 };
 
 /// A lock; 0 is the group of all others.
@@ -33,6 +33,7 @@ pub(crate) fn spec(kind: &str) -> Spec<(), Name> {
         cluster: None,
         user: "ada".to_owned(),
         tenant: "t1".to_owned(),
+        provider: None,
         priority: Priority(0),
         reason: Vec::new(),
         locks: Vec::new(),
@@ -191,9 +192,11 @@ fn a_wrong_submission_is_refused_whole() {
     let priority = Priority(-21);
     let refused = queue.submit(vec![job(), with(|spec| spec.priority = priority)], NOW);
     assert_eq!(refused, Err(Refused::Priority { index: 1, priority }));
-    queue.drain(true);
-    assert_eq!(queue.submit(vec![job()], NOW), Err(Refused::Drained));
-    queue.drain(false);
+    queue.drain(Some(Drain { reason: "we move".to_owned(), by: "root".to_owned(), since: NOW }));
+    let refused = queue.submit(vec![job()], NOW).expect_err("drained");
+    assert_eq!(refused, Refused::Drained("we move".to_owned()));
+    assert_eq!(refused.to_string(), "the queue is drained and accepts no new jobs: we move");
+    queue.drain(None);
     assert_eq!(queue.state(), before);
     assert_eq!(queue.take_changed(), BTreeSet::new());
 }
@@ -262,35 +265,78 @@ fn tenants_and_buckets_have_limits() {
 }
 
 #[test]
+fn a_drained_queue_finishes_its_jobs() {
+    let mut queue = Jobs::new(limits(1));
+    queue.add(vec![job(), job()]);
+    queue.drain(Some(Drain { reason: String::new(), by: "root".to_owned(), since: NOW }));
+    assert_eq!(queue.submit(vec![job()], NOW), Err(Refused::Drained(String::new())));
+    let state = queue.state();
+    let mut queue = Jobs::load(state.clone(), limits(1)).expect("valid");
+    assert_eq!(queue.state(), state, "the drain is part of the state");
+    assert_eq!(queue.end(1, Report::Succeeded), vec![finished(1, Outcome::Succeeded), start(2)]);
+}
+
+#[test]
+fn a_job_that_waits_becomes_more_important() {
+    let mut queue = Jobs::new(Limits { aging: 1_000, ..limits(1) });
+    queue.add(vec![job()]);
+    queue.add(vec![with(|spec| spec.priority = Priority(19)), with(|spec| spec.priority = Priority(2))]);
+    // 3,000 ms later: job 3 has the priority -1 by its age, as the new job 4, and was submitted before.
+    let late = |milliseconds| Millis(NOW.0 + milliseconds);
+    let ends = |queue: &mut Jobs, job, at| {
+        queue.started(run(job), at).expect("it starts");
+        queue.ended(run(job), Report::Succeeded, at).expect("it works")
+    };
+    let important = || with(|spec| spec.priority = Priority(-1));
+    queue.submit(vec![important()], late(3_000)).expect("accepted");
+    assert_eq!(ends(&mut queue, 1, late(3_000)), vec![finished(1, Outcome::Succeeded), start(3)]);
+    // A change of the priority begins a new age.
+    queue.set_priority(JobId(2), Priority(18), late(3_000)).expect("it waits");
+    queue.submit(vec![with(|spec| spec.priority = Priority(-20))], late(38_000)).expect("accepted");
+    assert_eq!(ends(&mut queue, 3, late(40_000)), vec![finished(3, Outcome::Succeeded), start(4)]);
+    assert_eq!(ends(&mut queue, 4, late(40_999)), vec![finished(4, Outcome::Succeeded), start(5)]);
+    // In the end, no later job is more important.
+    queue.submit(vec![with(|spec| spec.priority = Priority(-20))], late(41_000)).expect("accepted");
+    assert_eq!(ends(&mut queue, 5, late(41_000)), vec![finished(5, Outcome::Succeeded), start(2)]);
+}
+
+#[test]
 fn rules_pause_reject_and_limit_jobs_in_their_order() {
     let mut queue = Jobs::new(limits(20));
-    let rule = |id: &str, priority, predicates, action| Rule {
+    let rule = |id: &str, priority, kind: &str, action| Rule {
         id: id.to_owned(),
+        tenant: None,
         priority,
         watermark: JobId(0),
-        predicates,
+        jobs: Selection { kinds: [kind.to_owned()].into(), ..Selection::default() },
         action,
+        reason: format!("because of {id}"),
     };
-    let kind = |kind: &str| Predicate::Kind(kind.to_owned());
     let of = |kind: &str| Request { spec: spec(kind), dependencies: Vec::new() };
-    assert_eq!(queue.add_rule(rule("pause", 9, vec![kind("delete")], Action::Pause), NOW), Ok(vec![]));
-    let accept = rule("accept", 5, vec![kind("delete"), Predicate::Jobs(vec![JobId(2)])], Action::Accept);
-    assert_eq!(queue.add_rule(accept.clone(), NOW), Ok(vec![]));
-    assert_eq!(queue.add_rule(accept, NOW), Err(NotDone::SameRule("accept".to_owned())));
+    assert_eq!(queue.set_rule(rule("pause", 9, "delete", Action::Pause), NOW), vec![]);
+    let mut accept = rule("accept", 5, "delete", Action::Accept);
+    accept.jobs.jobs.insert(JobId(2));
+    assert_eq!(queue.set_rule(accept, NOW), vec![]);
     assert_eq!(queue.add(vec![of("delete"), of("delete"), of("create"), of("create")]).len(), 3);
-    assert_eq!(queue.holds_back(1), vec![Obstacle::Paused("pause".to_owned())]);
-    queue.add_rule(rule("off", 0, vec![], Action::Continue), NOW).expect("new");
-    queue.add_rule(rule("two", 4, vec![kind("create")], Action::RateLimit(2)), NOW).expect("new");
+    let paused = Obstacle::Paused { rule: "pause".to_owned(), reason: "because of pause".to_owned() };
+    assert_eq!(queue.holds_back(1), vec![paused]);
+    queue.set_rule(rule("off", 0, "delete", Action::Continue), NOW);
+    queue.set_rule(rule("two", 4, "create", Action::RateLimit(2)), NOW);
     assert_eq!(queue.add(vec![of("create")]), vec![]);
-    let limit = Limit::Rule { rule: "two".to_owned(), limit: 2 };
+    let limit = Limit::Rule { rule: "two".to_owned(), limit: 2, reason: "because of two".to_owned() };
     assert_eq!(queue.holds_back(5), vec![Obstacle::Limit(limit)]);
     assert_eq!(queue.end(4, Report::Succeeded), vec![finished(4, Outcome::Succeeded), start(5)]);
-    // It cancels what is in the queue, leaves running jobs alone, and refuses new ones.
-    let reject = rule("reject", 8, vec![Predicate::Not(Box::new(kind("create")))], Action::Reject);
-    assert_eq!(queue.add_rule(reject, NOW), Ok(vec![finished(1, Outcome::Canceled)]));
-    assert_eq!(queue.cause(1), "the rule \"reject\" rejects it");
-    let refused = queue.submit(vec![of("create"), of("delete")], NOW);
-    assert_eq!(refused, Err(Refused::Rejected { index: 1, rule: "reject".to_owned() }));
+    // A rule with the same id replaces the rule at once: the paused job does not start in between.
+    let before = queue.rules().len();
+    assert_eq!(queue.set_rule(rule("pause", 8, "delete", Action::Pause), NOW), vec![]);
+    assert_eq!(queue.rules().len(), before);
+    // A rejection cancels waiting jobs, leaves running jobs alone, and refuses new jobs.
+    assert_eq!(queue.set_rule(rule("reject", 7, "delete", Action::Reject), NOW), vec![finished(1, Outcome::Canceled)]);
+    assert_eq!(queue.cause(1), "the rule reject rejects it: because of reject");
+    let refused = queue.submit(vec![of("create"), of("delete")], NOW).expect_err("rejected");
+    let (rule, reason) = ("reject".to_owned(), "because of reject".to_owned());
+    assert_eq!(refused, Refused::Rejected { index: 1, rule, reason });
+    assert_eq!(refused.to_string(), "the rule reject rejects job 2 of the submission: because of reject");
     queue.remove_rule("reject", NOW).expect("there");
     assert_eq!(queue.remove_rule("reject", NOW), Err(NotDone::UnknownRule("reject".to_owned())));
     queue.add(vec![of("delete")]);
@@ -298,20 +344,44 @@ fn rules_pause_reject_and_limit_jobs_in_their_order() {
 }
 
 #[test]
-fn predicates_know_watermarks_tenants_and_reasons() {
-    let holds = |predicate: Predicate, id| {
-        let mut spec = spec("create");
-        spec.reason = vec!["evacuate node1".to_owned()];
-        let (id, watermark) = ("r".to_owned(), JobId(id));
-        let rules = [Rule { id, priority: 0, watermark, predicates: vec![predicate], action: Action::Accept }];
-        crate::rules::applying(&rules, JobId(5), &spec).is_some()
+fn a_job_waits_for_a_rule_of_the_hub_and_for_one_of_its_tenant() {
+    let mut queue = Jobs::new(limits(20));
+    let rule = |id: &str, tenant: Option<&str>, action| Rule {
+        id: id.to_owned(),
+        tenant: tenant.map(str::to_owned),
+        priority: 0,
+        watermark: JobId(0),
+        jobs: Selection::default(),
+        action,
+        reason: String::new(),
     };
-    assert!(holds(Predicate::UpToWatermark, 5) && !holds(Predicate::UpToWatermark, 4));
-    assert!(holds(Predicate::AfterWatermark, 4) && !holds(Predicate::AfterWatermark, 5));
-    assert!(holds(Predicate::Reason("node1".to_owned()), 0) && !holds(Predicate::Reason("node2".to_owned()), 0));
-    let tenants =
-        |names: &[&str]| Predicate::Any(names.iter().map(|name| Predicate::Tenant((*name).to_owned())).collect());
-    assert!(holds(tenants(&["t0", "t1"]), 0) && !holds(tenants(&["t2"]), 0) && !holds(tenants(&[]), 0));
+    queue.set_rule(rule("one", None, Action::RateLimit(1)), NOW);
+    queue.set_rule(rule("t1/hold", Some("t1"), Action::Pause), NOW);
+    let other = || with(|spec| spec.tenant = "t2".to_owned());
+    assert_eq!(queue.add(vec![job(), other(), other()]), vec![start(2)]);
+    let limited = Obstacle::Limit(Limit::Rule { rule: "one".to_owned(), limit: 1, reason: String::new() });
+    let paused = Obstacle::Paused { rule: "t1/hold".to_owned(), reason: String::new() };
+    let expected = [(JobId(1), vec![limited.clone(), paused]), (JobId(3), vec![limited])];
+    assert_eq!(queue.obstacles(), expected.into());
+    // The rules of a tenant end with the tenant.
+    assert_eq!(queue.remove_rules_of("t1", NOW), (vec!["t1/hold".to_owned()], vec![]));
+    assert_eq!(queue.end(2, Report::Succeeded), vec![finished(2, Outcome::Succeeded), start(1)]);
+}
+
+#[test]
+fn the_obstacles_of_jobs_cost_one_look_at_each_waiting_job() {
+    let mut queue = Jobs::new(limits(2));
+    for id in 1..=300 {
+        queue.add(vec![job()]);
+        queue.end(id, Report::Succeeded);
+    }
+    queue.add((0..50).map(|_| job()).collect());
+    let looks = || crate::schedule::LOOKS.take();
+    looks();
+    assert_eq!(queue.obstacles().len(), 48);
+    assert_eq!(looks(), 48, "ended jobs cost nothing");
+    assert_eq!(queue.holds_back(350).len(), 1);
+    assert_eq!(looks(), 1, "nor do other jobs, if none has reserved its locks");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::job::{Cause, Job, JobId, Millis, Outcome, Status};
 use crate::limits::{Bucket, Usage};
 use crate::queue::{Effect, Queue};
-use crate::rules::{Action, applying};
+use crate::rules::{Action, Rule, applying};
 
 /// Something that holds back a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -18,8 +18,13 @@ pub enum Obstacle<L> {
     Dependency(JobId),
     /// An earlier job of the same cluster.
     SameCluster(JobId),
-    /// A rule that pauses the job.
-    Paused(String),
+    /// A rule pauses the job.
+    Paused {
+        /// The rule's id.
+        rule: String,
+        /// The reason of the rule.
+        reason: String,
+    },
     /// A limit without a free place.
     Limit(Limit),
     /// A lock that other jobs have.
@@ -51,7 +56,15 @@ pub enum Limit {
         rule: String,
         /// The most running jobs.
         limit: usize,
+        /// The reason of the rule.
+        reason: String,
     },
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many jobs were looked at for obstacles.
+    pub(crate) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// What a pass over the pending jobs has found so far.
@@ -70,7 +83,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         loop {
             // A start or a further reservation changes the obstacles of jobs that the pass has seen already.
             let reserved = self.reserved();
-            let started = self.start_jobs();
+            let started = self.start_jobs(now);
             self.count_overtaken(&started);
             effects.extend(started.iter().map(|id| Effect::Start(self.jobs[id].run())));
             if started.is_empty() && self.reserved() == reserved {
@@ -80,13 +93,13 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     }
 
     /// A pass over the pending jobs, in their order. Returns the started ones.
-    fn start_jobs(&mut self) -> Vec<JobId> {
+    fn start_jobs(&mut self, now: Millis) -> Vec<JobId> {
         let mut pass = self.pass();
         let mut started = Vec::new();
         if pass.usage.running >= self.limits.running {
             return started;
         }
-        for id in self.order() {
+        for id in self.order(now) {
             if pass.usage.running >= self.limits.running {
                 break;
             }
@@ -110,21 +123,36 @@ impl<P: Clone, L: Lock> Queue<P, L> {
 
     /// Why a job does not run yet: all its obstacles. None if it has started, or is unknown.
     pub fn obstacles_of(&self, id: JobId) -> Vec<Obstacle<L>> {
-        let Some(job) = self.jobs.get(&id).filter(|job| job.status.is_pending()) else { return Vec::new() };
+        self.obstacles_where(|job| job == id).remove(&id).unwrap_or_default()
+    }
+
+    /// Why each pending job does not run yet: all its obstacles. This is one pass over the jobs that have not ended.
+    pub fn obstacles(&self) -> BTreeMap<JobId, Vec<Obstacle<L>>> {
+        self.obstacles_where(|_| true)
+    }
+
+    fn obstacles_where(&self, is_wanted: impl Fn(JobId) -> bool) -> BTreeMap<JobId, Vec<Obstacle<L>>> {
         let mut pass = self.pass();
-        for earlier in self.order().into_iter().take_while(|other| *other != id) {
-            if self.jobs.get(&earlier).is_some_and(|job| only_locks(&self.first_obstacles(job, &pass))) {
-                self.reserve(earlier, &mut pass);
+        let mut all = BTreeMap::new();
+        let pending = self.open_jobs().filter(|job| job.status.is_pending());
+        // Only jobs with reservations hold back others by their place in the order, and they come first.
+        let (reserved, others): (Vec<_>, Vec<_>) = pending.partition(|job| self.is_reserved(job));
+        for job in reserved.iter().chain(&others) {
+            if is_wanted(job.id) {
+                let mut obstacles = self.other_obstacles(job, &pass);
+                obstacles.extend(self.lock_obstacles(job, &pass));
+                all.insert(job.id, obstacles);
+            }
+            if self.is_reserved(job) && only_locks(&self.first_obstacles(job, &pass)) {
+                self.reserve(job.id, &mut pass);
             }
         }
-        let mut obstacles = self.other_obstacles(job, &pass);
-        obstacles.extend(self.lock_obstacles(job, &pass));
-        obstacles
+        all
     }
 
     fn pass(&self) -> Pass<L> {
         let (mut usage, mut clusters) = (Usage::default(), BTreeMap::new());
-        for job in self.open.iter().filter_map(|id| self.jobs.get(id)) {
+        for job in self.open_jobs() {
             if job.status.is_active() {
                 usage.add(job, &self.rules);
             }
@@ -136,13 +164,14 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     }
 
     /// The pending jobs, in the order of the crate's rules.
-    fn order(&self) -> Vec<JobId> {
-        let pending = || self.open.iter().filter_map(|id| self.jobs.get(id)).filter(|job| job.status.is_pending());
+    fn order(&self, now: Millis) -> Vec<JobId> {
+        let aged = |job: &Job<P, L>| job.aged(self.limits.aging, now);
+        let pending = || self.open_jobs().filter(|job| job.status.is_pending());
         let mut best: BTreeMap<&str, Priority> = BTreeMap::new();
         for job in pending() {
             if let Some(cluster) = &job.spec.cluster {
-                let priority = best.entry(cluster).or_insert(job.spec.priority);
-                *priority = job.spec.priority.min(*priority);
+                let priority = best.entry(cluster).or_insert(aged(job));
+                *priority = aged(job).min(*priority);
             }
         }
         let key = |job: &Job<P, L>| {
@@ -150,7 +179,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
                 return (false, Priority(0), job.id);
             }
             let inherited = job.spec.cluster.as_deref().and_then(|cluster| best.get(cluster).copied());
-            (true, inherited.unwrap_or(job.spec.priority), job.id)
+            (true, inherited.unwrap_or_else(|| aged(job)), job.id)
         };
         let mut order: Vec<_> = pending().map(key).collect();
         order.sort();
@@ -182,16 +211,21 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     }
 
     fn other_obstacles(&self, job: &Job<P, L>, pass: &Pass<L>) -> Vec<Obstacle<L>> {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         let open = job.dependencies.keys().filter(|id| self.open.contains(id));
         let mut obstacles: Vec<_> = open.map(|id| Obstacle::Dependency(*id)).collect();
         let first = job.spec.cluster.as_ref().and_then(|cluster| pass.clusters.get(cluster).copied());
         obstacles.extend(first.filter(|first| *first != job.id).map(Obstacle::SameCluster));
-        match applying(&self.rules, job.id, &job.spec).map(|rule| (rule.action, &rule.id)) {
-            Some((Action::Pause, rule)) => obstacles.push(Obstacle::Paused(rule.clone())),
-            Some((Action::RateLimit(limit), rule)) if taken(&pass.usage.rules, rule) >= limit => {
-                obstacles.push(Obstacle::Limit(Limit::Rule { rule: rule.clone(), limit }));
+        for rule in applying(&self.rules, job.id, &job.spec) {
+            let (id, reason) = (rule.id.clone(), rule.reason.clone());
+            match rule.action {
+                Action::Pause => obstacles.push(Obstacle::Paused { rule: id, reason }),
+                Action::RateLimit(limit) if taken(&pass.usage.rules, &rule.id) >= limit => {
+                    obstacles.push(Obstacle::Limit(Limit::Rule { rule: id, limit, reason }));
+                }
+                Action::RateLimit(_) | Action::Accept | Action::Reject | Action::Continue => {}
             }
-            _ => {}
         }
         if pass.usage.running >= self.limits.running {
             obstacles.push(Obstacle::Limit(Limit::Running(self.limits.running)));
@@ -234,7 +268,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
             return;
         }
         let mut waiting = Table::new();
-        for job in self.open.iter().filter_map(|id| self.jobs.get(id)).filter(|job| job.status == Status::Waiting) {
+        for job in self.open_jobs().filter(|job| job.status == Status::Waiting) {
             for (lock, mode) in &job.spec.locks {
                 waiting.set(&job.id, lock, Some(*mode));
             }
@@ -258,8 +292,9 @@ impl<P: Clone, L: Lock> Queue<P, L> {
         let mut effects = Vec::new();
         for id in self.open.clone() {
             let Some(job) = self.jobs.get(&id).filter(|job| job.status.is_pending()) else { continue };
-            let rejects = applying(&self.rules, id, &job.spec).filter(|rule| rule.action == Action::Reject);
-            let rejected = rejects.map(|rule| (Outcome::Canceled, Cause::Rule(rule.id.clone())));
+            let rejects = applying(&self.rules, id, &job.spec).find(|rule| rule.action == Action::Reject);
+            let cause = |rule: &Rule| Cause::Rule { rule: rule.id.clone(), reason: rule.reason.clone() };
+            let rejected = rejects.map(|rule| (Outcome::Canceled, cause(rule)));
             if let Some((outcome, cause)) = rejected.or_else(|| self.unfulfilled(job)) {
                 effects.push(self.finish(id, outcome, Some(cause), now));
             }

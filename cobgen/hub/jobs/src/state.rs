@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::job::{Job, JobId, Status};
 use crate::limits::Limits;
 use crate::queue::{Queue, is_permitted};
-use crate::rules::{Rule, sort};
+use crate::rules::{Drain, Rule, sort};
 
 /// All that has to be durable. A store may keep each job under a key of its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct State<P, L> {
     /// The number of the next job.
     pub next: JobId,
-    /// Whether new jobs are refused.
-    pub drained: bool,
+    /// Why new jobs are refused, if they are.
+    pub drain: Option<Drain>,
     /// The rules.
     pub rules: Vec<Rule>,
     /// The jobs, in the order of their numbers.
@@ -72,7 +72,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     /// What has to be durable before effects are performed.
     pub fn state(&self) -> State<P, L> {
         let jobs = self.jobs.values().cloned().collect();
-        State { next: self.next, drained: self.drained, rules: self.rules.clone(), jobs }
+        State { next: self.next, drain: self.drain.clone(), rules: self.rules.clone(), jobs }
     }
 
     /// The queue of a stored state. [`Queue::resume`] says what has to be done about started jobs.
@@ -82,7 +82,7 @@ impl<P: Clone, L: Lock> Queue<P, L> {
     /// No sequence of events leads to this state.
     pub fn load(state: State<P, L>, limits: Limits) -> Result<Self, Corrupt> {
         let mut queue = Self::new(limits);
-        (queue.next, queue.drained) = (state.next, state.drained);
+        (queue.next, queue.drain) = (state.next, state.drain);
         let mut ids = BTreeSet::new();
         if let Some(rule) = state.rules.iter().find(|rule| !ids.insert(&rule.id)) {
             return Err(Corrupt::RuleTwice(rule.id.clone()));

@@ -49,7 +49,7 @@ pub struct Listed {
     /// The definition, as in a model.
     pub definition: Value,
     /// The path of its file in the repository.
-    file: String,
+    pub(crate) file: String,
     /// Whether all tenants share it.
     pub is_shared: bool,
 }

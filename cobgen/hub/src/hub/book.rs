@@ -1,4 +1,4 @@
-//! The durable state of the hub: one key for each cluster, job and credential.
+//! The durable state of the hub: one key for each cluster, job, rule and credential.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use cob_hub_api::Name;
 use cob_hub_store::bounds::{MAX_OPS, MAX_TXN, MAX_VALUE};
 use cob_hub_store::{Embedded, Key, Op, Options, Prefix, Query, Store, Txn};
-use cob_jobs::{Job, JobId, Limits, Queue, Rule, State as QueueState};
+use cob_jobs::{Drain, Job, JobId, Limits, Queue, Rule, State as QueueState};
 use cob_permissions::{Directory, UserId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,13 +21,14 @@ const CREDENTIALS: &str = "credentials/";
 const PASSWORDS: &str = "passwords/";
 const DIRECTORY: &str = "directory";
 const QUEUE: &str = "queue";
+const RULES: &str = "rules/";
 
-/// What belongs to the queue beside its jobs.
+/// What belongs to the queue beside its jobs and rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct QueueHead {
     next: JobId,
-    drained: bool,
-    rules: Vec<Rule>,
+    #[serde(default)]
+    drain: Option<Drain>,
 }
 
 /// All that the hub keeps.
@@ -115,7 +116,21 @@ impl Changes {
         parts
     }
 
-    /// The jobs that have changed since the last call, and the numbers and rules of the queue.
+    /// The numbers and the drain of the queue.
+    pub(crate) fn head(&mut self, queue: &Queue<Payload, HubLock>) -> Result<(), HubError> {
+        let head = QueueHead { next: queue.next_id(), drain: queue.drained().cloned() };
+        self.0.insert(key(QUEUE.to_owned())?, Some(value(&head)?));
+        Ok(())
+    }
+
+    /// A rule, or its end.
+    pub(crate) fn rule(&mut self, id: &str, rule: Option<&Rule>) -> Result<(), HubError> {
+        let key = key(format!("{RULES}{id}"))?;
+        self.0.insert(key, rule.map(value).transpose()?);
+        Ok(())
+    }
+
+    /// The jobs that have changed since the last call, and the numbers of the queue.
     pub(crate) fn queue(&mut self, queue: &mut Queue<Payload, HubLock>) -> Result<(), HubError> {
         let changed = queue.take_changed();
         if changed.is_empty() {
@@ -124,9 +139,7 @@ impl Changes {
         for id in changed {
             self.0.insert(job_key(id)?, queue.job(id).map(value).transpose()?);
         }
-        let head = QueueHead { next: queue.next_id(), drained: queue.is_drained(), rules: queue.rules().to_vec() };
-        self.0.insert(key(QUEUE.to_owned())?, Some(value(&head)?));
-        Ok(())
+        self.head(queue)
     }
 
     /// The directory.
@@ -168,10 +181,9 @@ impl Book {
     /// Reads all.
     pub(crate) async fn load(&self, limits: impl FnOnce(&Directory) -> Limits) -> Result<State, HubError> {
         let jobs: Vec<Job<Payload, HubLock>> = self.values(JOBS).await?.into_values().collect();
-        let head = match self.one::<QueueHead>(QUEUE).await? {
-            Some(QueueHead { next, drained, rules }) => QueueState { next, drained, rules, jobs },
-            None => QueueState { next: JobId(1), drained: false, rules: Vec::new(), jobs },
-        };
+        let rules = self.values(RULES).await?.into_values().collect();
+        let head = self.one::<QueueHead>(QUEUE).await?.unwrap_or(QueueHead { next: JobId(1), drain: None });
+        let queue = QueueState { next: head.next, drain: head.drain, rules, jobs };
         let mut clusters = Clusters::new();
         for (id, record) in self.values::<ClusterRecord>(CLUSTERS).await? {
             let key = (record.tenant.clone(), record.name.clone());
@@ -183,7 +195,7 @@ impl Book {
         let directory = self.one(DIRECTORY).await?.unwrap_or_default();
         Ok(State {
             clusters,
-            queue: Queue::load(head, limits(&directory)).map_err(failed)?,
+            queue: Queue::load(queue, limits(&directory)).map_err(failed)?,
             directory,
             credentials: self.values(CREDENTIALS).await?,
             passwords: self.values(PASSWORDS).await?,

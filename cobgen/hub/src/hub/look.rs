@@ -6,7 +6,8 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use cob_hub_api::{
-    AuditLine, AuditQuery, Entity, EntityKind, EntityWritten, Job, JobState, LogPart, Name, UsageOf, Usages, Whoami,
+    AuditLine, AuditQuery, Entity, EntityKind, EntityWritten, Job, JobQuery, JobState, LogPart, Name, UsageOf, Usages,
+    Whoami,
 };
 use cob_jobs::{JobId, Limit, Obstacle, Status};
 use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Quota, Standing, may};
@@ -16,6 +17,7 @@ use super::book::{Changes, State};
 use super::effects::tenant_of_job;
 use super::error::HubError;
 use super::orders::usages;
+use super::queue::because;
 use super::records::{HubLock, Payload};
 use super::{Caller, Hub, entity_of, rights_name, tenant_of};
 use crate::catalogue::{Catalogue, CatalogueError, Listed, Part};
@@ -25,8 +27,6 @@ use crate::job::{self, Progress};
 const LOG: u64 = 256 << 10;
 /// No file is longer.
 const FARTHEST: u64 = i64::MAX as u64;
-/// The most jobs in an answer.
-const JOBS: usize = 1000;
 /// The most lines of the audit in an answer.
 const LINES: usize = 1000;
 
@@ -207,25 +207,25 @@ impl Hub {
         }
     }
 
-    /// The newest jobs that the caller may see, the newest first, at most 1000.
+    /// A page of the jobs that the caller may see, the newest first.
     ///
     /// # Errors
     ///
     /// A record is damaged.
-    pub async fn jobs(&self, caller: &Caller, cluster: Option<&Name>, open: bool) -> Result<Vec<Job>, HubError> {
+    pub async fn jobs(&self, caller: &Caller, query: &JobQuery) -> Result<Vec<Job>, HubError> {
         let state = self.state.lock().await;
         let wanted = |job: &&cob_jobs::Job<Payload, HubLock>| {
             let here = caller.tenant.as_ref().is_none_or(|tenant| job.spec.tenant == tenant.as_str());
-            let same = cluster.is_none_or(|cluster| job.spec.payload.cluster == *cluster);
-            here && same && (!open || job.status.outcome().is_none())
+            here && is_asked_for(job, query)
         };
+        let mut obstacles = state.queue.obstacles();
         let mut jobs = Vec::new();
         for job in state.queue.jobs().rev().filter(wanted) {
-            if jobs.len() == JOBS {
+            if jobs.len() == query.limit() {
                 break;
             }
             if may(&state.directory, &caller.subject, Action::Read, &job_entity(&state, job)?).is_allowed() {
-                jobs.push(self.view(&state, job)?);
+                jobs.push(self.view(job, obstacles.remove(&job.id).unwrap_or_default())?);
             }
         }
         Ok(jobs)
@@ -240,7 +240,7 @@ impl Hub {
         let state = self.state.lock().await;
         self.decide_job(&state, caller, Action::Read, id)?;
         let job = state.queue.job(id).ok_or_else(|| HubError::Missing { what: "job", name: id.to_string() })?;
-        self.view(&state, job)
+        self.view(job, state.queue.obstacles_of(id))
     }
 
     pub(super) fn decide_job(&self, state: &State, caller: &Caller, action: Action, id: JobId) -> Result<(), HubError> {
@@ -252,14 +252,14 @@ impl Hub {
         self.decide(&state.directory, caller, action, &job_entity(state, job)?, true)
     }
 
-    fn view(&self, state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Job, HubError> {
+    fn view(&self, job: &cob_jobs::Job<Payload, HubLock>, obstacles: Vec<Obstacle<HubLock>>) -> Result<Job, HubError> {
         let (progress, damage) = match Progress::read(&self.job_folder(job.id).join(job::RECORD)) {
             Ok(progress) => (progress, None),
             // The job has not started yet, or is gone.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Progress::default(), None),
             Err(error) => (Progress::default(), Some(super::effects::damaged(&error))),
         };
-        let waits = state.queue.obstacles_of(job.id).into_iter().map(|obstacle| obstacle_text(&obstacle));
+        let waits = obstacles.iter().map(obstacle_text);
         let reason = match &job.cause {
             Some(cause) => Some(cause.to_string()),
             None if damage.is_some() => damage,
@@ -277,6 +277,7 @@ impl Hub {
             cluster: job.spec.payload.cluster.clone(),
             operation: job.spec.payload.operation.clone(),
             user: job.spec.user.clone(),
+            priority: job.spec.priority.0,
             state: job_state(job.status),
             reason,
             hint: progress.failure.as_ref().and_then(|failure| failure.hint.clone()),
@@ -404,7 +405,7 @@ fn part(caller: &Caller) -> Part {
     caller.tenant.clone().map_or(Part::Shared, Part::Tenant)
 }
 
-fn job_entity(state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Thing, HubError> {
+pub(super) fn job_entity(state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Thing, HubError> {
     let tenant = tenant_of_job(&job.spec.tenant)?;
     let cluster = &job.spec.payload.cluster;
     let name = rights_name(&job.id.to_string())?;
@@ -416,6 +417,15 @@ fn job_entity(state: &State, job: &cob_jobs::Job<Payload, HubLock>) -> Result<Th
         Some(owner) => thing.owned_by(&owner),
         None => thing,
     })
+}
+
+fn is_asked_for(job: &cob_jobs::Job<Payload, HubLock>, query: &JobQuery) -> bool {
+    (!query.open || job.status.outcome().is_none())
+        && query.state.is_none_or(|state| job_state(job.status) == state)
+        && query.cluster.as_ref().is_none_or(|cluster| job.spec.payload.cluster == *cluster)
+        && query.user.as_ref().is_none_or(|user| job.spec.user == *user)
+        && query.since_ms.is_none_or(|since| job.submitted.0 >= since)
+        && query.before.is_none_or(|before| job.id.0 < before)
 }
 
 fn job_state(status: Status) -> JobState {
@@ -435,13 +445,15 @@ fn obstacle_text(obstacle: &Obstacle<HubLock>) -> String {
     match obstacle {
         Obstacle::Dependency(job) => format!("it waits for job {job}, on which it depends"),
         Obstacle::SameCluster(job) => format!("it waits for job {job} of the same cluster"),
-        Obstacle::Paused(rule) => format!("the rule {rule:?} pauses it"),
+        Obstacle::Paused { rule, reason } => format!("the rule {rule} pauses it{}", because(reason)),
         Obstacle::Limit(Limit::Running(most)) => format!("{most} jobs run, the most of this hub"),
         Obstacle::Limit(Limit::Tenant(most)) => format!("{most} jobs of the tenant run, its most"),
         Obstacle::Limit(Limit::Bucket(bucket)) => {
             format!("{} jobs of the limit {:?} run, its most", bucket.limit, bucket.name)
         }
-        Obstacle::Limit(Limit::Rule { rule, limit }) => format!("{limit} jobs of the rule {rule:?} run, its most"),
+        Obstacle::Limit(Limit::Rule { rule, limit, reason }) => {
+            format!("{limit} jobs of the rule {rule} run, its most{}", because(reason))
+        }
         Obstacle::Lock { lock, holders, reservations, .. } => {
             let jobs: Vec<String> = holders.iter().chain(reservations).map(ToString::to_string).collect();
             let what = match lock {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! mod (requests) ── orders (of jobs) ── effects (jobs) ── book (store) ── records
-//!        └ preview
+//!        └ preview                 └ queue (rules, drain)
 //! ```
 
 mod book;
@@ -18,6 +18,7 @@ mod look;
 mod orders;
 mod passwords;
 mod preview;
+mod queue;
 mod records;
 mod runner;
 mod tokens;
@@ -314,7 +315,13 @@ impl Hub {
         }
         state.directory = directory;
         let limits = limits(&self.config, &state.directory);
-        let effects = state.queue.set_limits(limits, Millis(now_ms()));
+        let mut effects = state.queue.set_limits(limits, Millis(now_ms()));
+        if let rights::Change::RemoveTenant { tenant } = change {
+            // A later tenant of the same name begins without the rules of this tenant.
+            let (rules, more) = state.queue.remove_rules_of(tenant.as_str(), Millis(now_ms()));
+            rules.iter().try_for_each(|rule| changes.rule(rule, None))?;
+            effects.extend(more);
+        }
         changes.queue(&mut state.queue)?;
         self.settle(&mut state, changes, effects).await
     }
@@ -509,7 +516,7 @@ fn open_job(state: &State, record: &ClusterRecord) -> Option<u64> {
 /// The first open job of each cluster, by the cluster's key in the queue.
 fn open_jobs(state: &State) -> BTreeMap<String, u64> {
     let mut first = BTreeMap::new();
-    for job in state.queue.jobs().filter(|job| job.status.outcome().is_none()) {
+    for job in state.queue.open_jobs() {
         if let Some(cluster) = &job.spec.cluster {
             first.entry(cluster.clone()).or_insert(job.id.0);
         }

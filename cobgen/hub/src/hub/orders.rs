@@ -3,7 +3,9 @@
 //! An order is checked and decided under the lock under which it is submitted, so nothing changes in between. The audit
 //! comes first: if it can't be written, nothing has happened.
 
-use cob_hub_api::{ClusterRequest, ClusterState, MOST_NODES, Name, Operation, Wanted};
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_hub_api::{ClusterRequest, ClusterState, EntityKind, MOST_NODES, Name, Operation, Wanted};
 use cob_jobs::{JobId, Millis, Mode, NotDone, Priority, Request, Spec};
 use cob_permissions::{self as rights, Action, Usage};
 use serde::Serialize;
@@ -11,8 +13,10 @@ use serde::Serialize;
 use super::book::{Changes, State, queue_name};
 use super::error::HubError;
 use super::records::{ClusterRecord, HubLock, Payload};
-use super::{Caller, Hub, now_ms, rights_name, tenant_of, user_text};
+use super::{Caller, Hub, now_ms, queue, rights_name, tenant_of, user_text};
+use crate::catalogue::{Listed, Part};
 use crate::job::Shape;
+use crate::provider::process;
 
 /// How often a job is started again after its process has died.
 const ATTEMPTS: u32 = 5;
@@ -29,6 +33,9 @@ struct Order<'a> {
     operation: Operation,
     /// The cluster with this order's change.
     record: Option<ClusterRecord>,
+    /// The provider of the machines of a new cluster.
+    provider: Option<String>,
+    priority: i8,
 }
 
 impl Hub {
@@ -36,11 +43,19 @@ impl Hub {
     ///
     /// # Errors
     ///
-    /// The user may not use the template, the name is taken, or a quota is exceeded.
-    pub async fn create_cluster(&self, caller: &Caller, request: ClusterRequest) -> Result<JobId, HubError> {
+    /// The user may not use the template or the priority, the name is taken, or a quota is exceeded.
+    pub async fn create_cluster(
+        &self,
+        caller: &Caller,
+        request: ClusterRequest,
+        priority: i8,
+    ) -> Result<JobId, HubError> {
         let tenant = tenant_of(caller)?;
         check_size(&request.wanted)?;
         self.may_use(caller, &tenant, &request.wanted.template).await?;
+        let templates = self.listed(Part::Tenant(tenant.clone()), EntityKind::Templates).await?;
+        let provider =
+            request.wanted.provider.clone().or_else(|| default_provider(&templates, &request.wanted.template));
         let catalogue = self.catalogue.head()?;
         let mut state = self.state.lock().await;
         let id = (tenant.clone(), request.name.clone());
@@ -68,7 +83,15 @@ impl Hub {
             warned_ms: None,
         };
         let operation = Operation::Create {};
-        let order = Order { caller, tenant: &tenant, cluster: &request.name, operation, record: Some(record) };
+        let order = Order {
+            caller,
+            tenant: &tenant,
+            cluster: &request.name,
+            operation,
+            record: Some(record),
+            provider,
+            priority,
+        };
         self.submit(&mut state, order).await
     }
 
@@ -84,6 +107,7 @@ impl Hub {
         name: &Name,
         operation: Operation,
         base: Option<&str>,
+        priority: i8,
     ) -> Result<JobId, HubError> {
         let tenant = tenant_of(caller)?;
         if operation == (Operation::Sync {}) {
@@ -124,7 +148,7 @@ impl Hub {
                 return Err(HubError::Conflict(format!("{MOST_OPEN} jobs of the cluster {name} wait or run already")));
             }
         }
-        let order = Order { caller, tenant: &tenant, cluster: name, operation, record: None };
+        let order = Order { caller, tenant: &tenant, cluster: name, operation, record: None, provider: None, priority };
         self.submit(&mut state, order).await
     }
 
@@ -144,12 +168,20 @@ impl Hub {
             cluster: &cluster.name,
             operation: Operation::Delete {},
             record: Some(cluster.lapsed(now_ms())),
+            provider: None,
+            priority: 0,
         };
         self.submit(state, order).await
     }
 
     async fn submit(&self, state: &mut State, order: Order<'_>) -> Result<JobId, HubError> {
-        let Order { caller, tenant, cluster, operation, record } = order;
+        let Order { caller, tenant, cluster, operation, record, provider, priority } = order;
+        self.check_priority(&state.directory, caller, priority)?;
+        let id = (tenant.clone(), cluster.clone());
+        let provider = provider.or_else(|| {
+            let record = record.as_ref().or_else(|| state.clusters.get(&id))?;
+            self.provider_of(state, record)
+        });
         let queue_name = queue_name(tenant, cluster);
         let user = user_text(&caller.subject.user);
         let request = Request {
@@ -161,12 +193,12 @@ impl Hub {
                 reason: user_limit(state, caller).map(|most| format!("rate-limit:{most}:{user}")).into_iter().collect(),
                 user,
                 tenant: tenant.to_string(),
-                priority: Priority(0),
+                provider,
+                priority: Priority(priority),
                 max_attempts: ATTEMPTS,
             },
             dependencies: Vec::new(),
         };
-        let id = (tenant.clone(), cluster.clone());
         let mut changes = Changes::default();
         if let Some(record) = &record {
             changes.cluster(&id, Some(record))?;
@@ -176,8 +208,9 @@ impl Hub {
         let (ids, effects) = match submitted {
             Ok(submitted) => submitted,
             Err(refused) => {
-                self.note(caller, Some(cluster), None, format!("refused: {refused}"))?;
-                return Err(HubError::Conflict(refused.to_string()));
+                let why = queue::refusal(&refused);
+                self.note(caller, Some(cluster), None, format!("refused: {why}"))?;
+                return Err(HubError::Conflict(why));
             }
         };
         let job = ids.first().copied().ok_or_else(|| HubError::Internal("no job was made".to_owned()))?;
@@ -187,6 +220,19 @@ impl Hub {
         changes.queue(&mut state.queue)?;
         self.settle(state, changes, effects).await?;
         Ok(job)
+    }
+
+    /// The provider of a cluster's machines, for rules: that of its first machine, or the one that its creation takes.
+    fn provider_of(&self, state: &State, record: &ClusterRecord) -> Option<String> {
+        // If the list is damaged, the job says so.
+        let machines = self.machines(record).unwrap_or_default();
+        let of_machine = machines.into_values().next().map(|machine| machine.provider.to_string());
+        let name = record.queue_name();
+        let of_job = || {
+            let mut open = state.queue.open_jobs().filter(|job| job.spec.cluster.as_ref() == Some(&name));
+            open.find_map(|job| job.spec.provider.clone())
+        };
+        of_machine.or_else(|| record.shape.wanted.provider.clone()).or_else(of_job)
     }
 
     /// Cancels a job.
@@ -210,18 +256,28 @@ impl Hub {
 /// The operations of a cluster's jobs that have not ended.
 pub(super) fn pending<'a>(state: &'a State, record: &ClusterRecord) -> impl Iterator<Item = &'a Operation> {
     let name = queue_name(&record.tenant, &record.name);
-    let open = state.queue.jobs().filter(|job| job.status.outcome().is_none());
-    open.filter(move |job| job.spec.cluster.as_deref() == Some(name.as_str())).map(|job| &job.spec.payload.operation)
+    state
+        .queue
+        .open_jobs()
+        .filter(move |job| job.spec.cluster.as_deref() == Some(name.as_str()))
+        .map(|job| &job.spec.payload.operation)
 }
 
 /// What a tenant and an owner have. What pending jobs will take counts.
 pub(super) fn usages(state: &State, tenant: &Name, owner: &rights::Name) -> [Usage; 2] {
     let [mut of_tenant, mut of_owner] = [Usage::default(); 2];
+    let mut pending: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for job in state.queue.open_jobs() {
+        if let Some(cluster) = &job.spec.cluster {
+            pending.entry(cluster).or_default().push(&job.spec.payload.operation);
+        }
+    }
     for record in state.clusters.values().filter(|record| record.tenant == *tenant) {
         if record.state == ClusterState::Terminated {
             continue;
         }
-        let nodes = record.most_nodes(pending(state, record));
+        let operations = pending.get(record.queue_name().as_str()).into_iter().flatten().copied();
+        let nodes = record.most_nodes(operations);
         let mut usages = vec![&mut of_tenant];
         if record.owner == *owner {
             usages.push(&mut of_owner);
@@ -270,6 +326,25 @@ pub(super) fn check_length(request: &impl Serialize) -> Result<(), HubError> {
     )))
 }
 
+/// The default provider of a template: its own, that of its last include with a provider, or that of its parent.
+fn default_provider(templates: &BTreeMap<String, Listed>, template: &str) -> Option<String> {
+    if !templates.contains_key(template) {
+        return None;
+    }
+    let mut names = vec![template];
+    let mut seen = BTreeSet::new();
+    // The catalogue refuses circles; a name is looked at once in any case.
+    while let Some(name) = names.pop().filter(|name| seen.insert(*name)) {
+        let Some(definition) = templates.get(name).map(|listed| &listed.definition) else { continue };
+        if let Some(provider) = definition["defaults"]["provider"].as_str() {
+            return Some(provider.to_owned());
+        }
+        names.extend(definition["parent"].as_str());
+        names.extend(definition["includes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str));
+    }
+    Some(process::SORT.to_owned())
+}
+
 /// The right that an operation needs on the cluster.
 fn action_of(operation: &Operation) -> Action {
     match operation {
@@ -285,11 +360,41 @@ fn action_of(operation: &Operation) -> Action {
     }
 }
 
-fn not_done(error: NotDone) -> HubError {
+pub(super) fn not_done(error: NotDone) -> HubError {
     match error {
         NotDone::Unknown(id) => HubError::Missing { what: "job", name: id.to_string() },
-        NotDone::Status { .. } | NotDone::Priority(_) | NotDone::SameRule(_) | NotDone::UnknownRule(_) => {
-            HubError::Conflict(error.to_string())
-        }
+        NotDone::UnknownRule(id) => HubError::Missing { what: "rule", name: id },
+        NotDone::Status { .. } | NotDone::Priority(_) => HubError::Conflict(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_inherits_its_provider_as_in_the_model() {
+        let templates = serde_json::json!({
+            "base": {"defaults": {"provider": "metal"}},
+            "cloudy": {"partial": true, "defaults": {"provider": "cloud"}},
+            "plain": {"partial": true},
+            "child": {"parent": "base"},
+            "mixed": {"parent": "base", "includes": ["cloudy", "plain"]},
+            "own": {"parent": "base", "includes": ["cloudy"], "defaults": {"provider": "own"}},
+            "none": {},
+            "circle": {"parent": "circle"},
+        });
+        let listed = |definition: &serde_json::Value| Listed {
+            definition: definition.clone(),
+            file: String::new(),
+            is_shared: true,
+        };
+        let all = templates.as_object().expect("a map").iter();
+        let templates = all.map(|(name, definition)| (name.clone(), listed(definition))).collect();
+        let provider = |name: &str| default_provider(&templates, name);
+        let found = ["base", "child", "mixed", "own", "none", "circle", "unknown"].map(provider);
+        let expected =
+            [Some("metal"), Some("metal"), Some("cloud"), Some("own"), Some("process"), Some("process"), None];
+        assert_eq!(found, expected.map(|name| name.map(str::to_owned)));
     }
 }

@@ -35,11 +35,31 @@ pub(super) struct OfCluster {
     pub(super) name: Name,
 }
 
-/// The plan that an order is based on.
+/// How an operation is ordered.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Plan {
+pub(super) struct OrderOf {
     /// `base` of the plan: the order is refused if the cluster has changed since.
     pub(super) base: Option<String>,
+    /// The priority of the job: -20 (the most important) to 19.
+    #[serde(default)]
+    #[schemars(range(min = -20, max = 19))]
+    pub(super) priority: i8,
+}
+
+/// How a creation is ordered.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Rank {
+    /// The priority of the job: -20 (the most important) to 19.
+    #[serde(default)]
+    #[schemars(range(min = -20, max = 19))]
+    pub(super) priority: i8,
+}
+
+/// A rule.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfRule {
+    /// The name of the rule.
+    pub(super) name: Name,
 }
 
 /// A job.
@@ -70,16 +90,6 @@ pub(super) struct Where {
     /// Whether the part that all tenants share is meant, and not the tenant's part.
     #[serde(default)]
     pub(super) shared: bool,
-}
-
-/// Which jobs.
-#[derive(Deserialize, JsonSchema)]
-pub(super) struct Which {
-    /// Only jobs of this cluster.
-    pub(super) cluster: Option<Name>,
-    /// Only jobs that have not ended.
-    #[serde(default)]
-    pub(super) open: bool,
 }
 
 /// A part of a log.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Extension, State};
 use cob_hub_api::{
-    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, Entity, EntityWritten, Job, Lease, LogPart, Machine,
-    Operation, PasswordRequest, Preview, Session, SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages,
-    Whoami,
+    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityWritten, Job, JobQuery,
+    Lease, LogPart, Machine, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent, Session,
+    SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
@@ -17,7 +17,8 @@ use super::access::Forwarded;
 use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
 use super::arguments::{Body, Content, InPath, Words};
 use super::parameters::{
-    From, How, OfCluster, OfEntity, OfFile, OfJob, OfSection, OfToken, Plan, Version, Where, Which, WhichMachines,
+    From, How, OfCluster, OfEntity, OfFile, OfJob, OfRule, OfSection, OfToken, OrderOf, Rank, Version, Where,
+    WhichMachines,
 };
 use crate::hub::{Caller, Claim, Credential, Hub, HubError};
 
@@ -110,9 +111,10 @@ pub(super) async fn clusters(
 pub(super) async fn create(
     State(hub): Shared,
     Extension(caller): Who,
+    Words(rank): Words<Rank>,
     Body(request): Body<ClusterRequest>,
 ) -> Result<Accepted<Started>, Refused> {
-    let JobId(job) = hub.create_cluster(&caller, request).await?;
+    let JobId(job) = hub.create_cluster(&caller, request, rank.priority).await?;
     Ok(Accepted(Started { job }))
 }
 
@@ -128,10 +130,10 @@ pub(super) async fn operate(
     State(hub): Shared,
     Extension(caller): Who,
     InPath(of): InPath<OfCluster>,
-    Words(plan): Words<Plan>,
+    Words(order): Words<OrderOf>,
     Body(operation): Body<Operation>,
 ) -> Result<Accepted<Started>, Refused> {
-    let JobId(job) = hub.operate(&caller, &of.name, operation, plan.base.as_deref()).await?;
+    let JobId(job) = hub.operate(&caller, &of.name, operation, order.base.as_deref(), order.priority).await?;
     Ok(Accepted(Started { job }))
 }
 
@@ -161,8 +163,12 @@ pub(super) async fn extend(
     Ok(Json(hub.extend_lease(&caller, &of.name, lease.lease_s).await?))
 }
 
-pub(super) async fn jobs(State(hub): Shared, Extension(caller): Who, Words(which): Words<Which>) -> Answered<Vec<Job>> {
-    Ok(Json(hub.jobs(&caller, which.cluster.as_ref(), which.open).await?))
+pub(super) async fn jobs(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Words(query): Words<JobQuery>,
+) -> Answered<Vec<Job>> {
+    Ok(Json(hub.jobs(&caller, &query).await?))
 }
 
 pub(super) async fn job(State(hub): Shared, Extension(caller): Who, InPath(of): InPath<OfJob>) -> Answered<Job> {
@@ -186,6 +192,52 @@ pub(super) async fn cancel(
 ) -> Result<Taken, Refused> {
     hub.cancel(&caller, JobId(of.id), how.kill).await?;
     Ok(Taken)
+}
+
+pub(super) async fn set_priority(
+    State(hub): Shared,
+    Extension(caller): Who,
+    InPath(of): InPath<OfJob>,
+    Body(wanted): Body<Priority>,
+) -> Answered<Job> {
+    Ok(Json(hub.set_priority(&caller, JobId(of.id), wanted.priority).await?))
+}
+
+pub(super) async fn queue(State(hub): Shared, Extension(caller): Who) -> Answered<Queue> {
+    Ok(Json(hub.queue(&caller).await?))
+}
+
+pub(super) async fn drain(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Body(request): Body<DrainRequest>,
+) -> Result<NoContent, Refused> {
+    hub.drain(&caller, request).await?;
+    Ok(NoContent)
+}
+
+pub(super) async fn undrain(State(hub): Shared, Extension(caller): Who) -> Result<NoContent, Refused> {
+    hub.undrain(&caller).await?;
+    Ok(NoContent)
+}
+
+pub(super) async fn set_rule(
+    State(hub): Shared,
+    Extension(caller): Who,
+    InPath(of): InPath<OfRule>,
+    Body(rule): Body<RuleContent>,
+) -> Result<NoContent, Refused> {
+    hub.set_rule(&caller, &of.name, rule).await?;
+    Ok(NoContent)
+}
+
+pub(super) async fn remove_rule(
+    State(hub): Shared,
+    Extension(caller): Who,
+    InPath(of): InPath<OfRule>,
+) -> Result<NoContent, Refused> {
+    hub.remove_rule(&caller, &of.name).await?;
+    Ok(NoContent)
 }
 
 pub(super) async fn machines(

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use cob_hub_api::{EntityKind, JobId, Name};
+use cob_hub_api::{EntityKind, Name};
 use cob_hub_client::HubAddress;
 use cob_permissions::{Action, Kind, Name as RightsName};
 use cobctl::words::parse_span;
 
+use super::jobs::{JobArgs, JobsArgs};
+use super::queue::QueueCommand;
 use super::{help, pairs::Pair};
 
 /// The commands for a hub, apart from the commands of the library.
@@ -26,13 +28,13 @@ pub(crate) enum Command {
     /// List the jobs of a hub
     #[command(after_help = help::JOBS)]
     Jobs(JobsArgs),
-    /// Show, watch and cancel a job of a hub
+    /// Show, watch, order and cancel a job of a hub
     #[command(after_help = help::JOB)]
     Job(JobArgs),
     /// Show and change templates, services and types of a hub
     #[command(after_help = help::CATALOGUE)]
     Catalogue(CatalogueArgs),
-    /// Manage tenants, users, tokens and machines of a hub
+    /// Manage tenants, users, tokens, machines and the queue of a hub
     #[command(after_help = help::HUB)]
     Hub(HubArgs),
 }
@@ -137,6 +139,9 @@ pub(crate) struct OrderArgs {
     /// Do not ask
     #[arg(long, short)]
     pub(crate) yes: bool,
+    /// The priority of the job: -20 (the most important) to 19 [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "plan")]
+    pub(crate) priority: Option<i8>,
 }
 
 #[derive(Debug, Args)]
@@ -229,53 +234,6 @@ pub(crate) struct SomeServicesArgs {
     pub(crate) services: Vec<String>,
     #[command(flatten)]
     pub(crate) order: OrderArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobsArgs {
-    #[command(flatten)]
-    pub(crate) at: At,
-    /// Only jobs that have not ended
-    #[arg(long)]
-    pub(crate) open: bool,
-    /// Only jobs of this cluster
-    #[arg(long, value_name = "CLUSTER")]
-    pub(crate) cluster: Option<Name>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobArgs {
-    #[command(flatten)]
-    pub(crate) at: At,
-    #[command(subcommand)]
-    pub(crate) command: JobCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum JobCommand {
-    /// Show a job: state, reason, step
-    Show {
-        /// The job
-        id: JobId,
-    },
-    /// Print the log of a job so far
-    Log {
-        /// The job
-        id: JobId,
-    },
-    /// Follow a job to its end; exit 0 only if it succeeds
-    Watch {
-        /// The job
-        id: JobId,
-    },
-    /// Cancel a job: it rolls back what it has begun
-    Cancel {
-        /// The job
-        id: JobId,
-        /// Kill its process at once; the cluster stays as it is at that moment
-        #[arg(long)]
-        kill: bool,
-    },
 }
 
 #[derive(Debug, Args)]
@@ -556,6 +514,8 @@ pub(crate) enum HubCommand {
         #[arg(long, value_name = "CLUSTER")]
         cluster: Option<String>,
     },
+    #[command(flatten)]
+    Queue(QueueCommand),
     /// List the machines of all clusters
     Machines {
         /// Machines of providers that no cluster knows

@@ -92,7 +92,7 @@ async fn create(context: &Context, screen: &mut Screen, args: CreateArgs) -> Com
         let preview = context.client.preview_creation(&request).await.map_err(failure)?;
         return plan(context, screen, &preview);
     }
-    let started = context.client.create(&request).await.map_err(failure)?;
+    let started = context.client.create(&request, args.order.priority).await.map_err(failure)?;
     ordered(context, screen, started.job, &format!("creation of {}", request.name), args.order.wait).await
 }
 
@@ -133,7 +133,7 @@ async fn operate(
     }
     let base = if order.yes { None } else { ask(context, screen, name, &operation).await? };
     let what = format!("{} of {name}", show::operation(&operation));
-    let started = context.client.operate(name, &operation, base.as_deref()).await.map_err(failure)?;
+    let started = context.client.operate(name, &operation, base.as_deref(), order.priority).await.map_err(failure)?;
     ordered(context, screen, started.job, &what, order.wait).await
 }
 

@@ -29,14 +29,18 @@ pub(super) const JOBS: &str = with_hub!(
     "\
 Examples:
   cobctl jobs --open
+  cobctl jobs --state failed --since 1d
+  cobctl jobs --user web/ann --limit 20
   cobctl jobs --cluster shop --json | jq '.[0].state'"
 );
 
 pub(super) const JOB: &str = with_hub!(
     "\
 Examples:
-  cobctl job watch 7      follow it to its end
-  cobctl job cancel 7     it rolls back what it has begun"
+  cobctl job show 7               also why it waits
+  cobctl job watch 7              follow it to its end
+  cobctl job set-priority 7 10    later than others
+  cobctl job cancel 7             it rolls back what it has begun"
 );
 
 pub(super) const CATALOGUE: &str = with_hub!(
@@ -56,8 +60,32 @@ Examples:
   cobctl hub add-tenant web --machines 20
   cobctl hub add-user ann --tenant web
   cobctl hub token --user ann --tenant web --output ann.token
-  cobctl hub machines --orphans"
+  cobctl hub machines --orphans
+  cobctl hub set-rule freeze pause --reason 'release week'
+  cobctl hub drain --reason 'the hub moves'"
 );
+
+pub(super) const SET_PRIORITY: &str = "\
+Jobs with smaller numbers start first; jobs of one cluster always run in the order of their orders. A job that waits becomes \
+one step more important every 10 minutes. Users give 0 to 19, administrators of a tenant -10 to 19, super administrators \
+-20 to 19.";
+
+pub(super) const DRAIN: &str = "\
+Example:
+  cobctl hub drain --reason 'the hub moves at 18:00'
+
+A restart of the hub changes nothing. `cobctl hub queue` shows when no job runs any more.";
+
+pub(super) const SET_RULE: &str = "\
+Examples:
+  cobctl hub set-rule freeze pause --operation delete --reason 'audit week'
+  cobctl hub set-rule one-at-a-time rate-limit=1 --provider cloud
+  cobctl hub set-rule no-new reject --of-tenant web --operation create --reason 'unpaid'
+  cobctl hub set-rule urgent accept --job 7 --priority 1
+
+The first rule that concerns a job applies to it: the smaller priority, then the earlier rule. The hub has rules, and each \
+tenant has rules for its own jobs (--tenant); a job needs both. Jobs that run go on. A rule that is written again \
+counts as new.";
 
 pub(super) const CREATE: &str = "\
 Examples:

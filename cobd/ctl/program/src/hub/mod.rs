@@ -4,7 +4,7 @@
 //! args, help, pairs ── mod (the hub, the token) ── clusters ── follow (a job to its end)
 //!                                               ├─ jobs
 //!                                               ├─ catalogue      show (tables and words)
-//!                                               └─ people
+//!                                               └─ people ── queue
 //! ```
 //!
 //! The library `cobctl` does not know the hub: it takes these commands as a group of further commands.
@@ -17,6 +17,7 @@ mod help;
 mod jobs;
 mod pairs;
 mod people;
+mod queue;
 mod show;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use cobctl::words::{clean, list};
 use serde_json::json;
 
 use super::args::{GrantArgs, HubCommand, QuotaArgs};
-use super::{Context, failure, show};
+use super::{Context, failure, queue, show};
 
 /// The most bytes of a line with a password.
 const LONGEST_LINE: u64 = 4096;
@@ -30,6 +30,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: HubComm
                 format!("{}: {}{tenant}, at {}", clean(&me.user), me.standing.replace('-', " "), client.address());
             context.answer(screen, &me, &text)
         }
+        HubCommand::Queue(command) => queue::run(context, screen, command).await,
         HubCommand::Users => users(context, screen).await,
         HubCommand::AddTenant { name, quota } => {
             let text = format!("the tenant {name} was added");

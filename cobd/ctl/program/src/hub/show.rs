@@ -217,20 +217,25 @@ fn detail(job: &Job) -> String {
     }
 }
 
-/// A list of jobs.
+/// A list of jobs. The column of priorities is there if a job has another than 0.
 pub(super) fn jobs(screen: &Screen, jobs: &[Job], now_ms: u64) -> Vec<String> {
-    let mut table = screen.table(&["", "JOB", "STATE", "CLUSTER", "OPERATION", "USER", "TIME", ""]);
+    let has_priorities = jobs.iter().any(|job| job.priority != 0);
+    let column = |head: &[&'static str], more: &[&'static str]| {
+        let priority = has_priorities.then_some("PRIORITY");
+        head.iter().copied().chain(priority).chain(more.iter().copied()).collect::<Vec<_>>()
+    };
+    let mut table = screen.table(&column(&["", "JOB", "STATE"], &["CLUSTER", "OPERATION", "USER", "TIME", ""]));
     for job in jobs {
-        table.add_row([
-            job_mark(job.state).sign().to_string(),
-            job.id.to_string(),
-            word(job.state),
+        let head = [job_mark(job.state).sign().to_string(), job.id.to_string(), word(job.state)];
+        let more = [
             job.cluster.to_string(),
             operation(&job.operation),
             clean(&job.user),
             duration(job, now_ms).map_or_else(|| NONE.to_owned(), length),
             detail(job),
-        ]);
+        ];
+        let priority = has_priorities.then(|| job.priority.to_string());
+        table.add_row(head.into_iter().chain(priority).chain(more));
     }
     screen.lines(&table)
 }
@@ -238,7 +243,8 @@ pub(super) fn jobs(screen: &Screen, jobs: &[Job], now_ms: u64) -> Vec<String> {
 /// A job.
 pub(super) fn job(job: &Job, now_ms: u64) -> Vec<String> {
     let mut lines = vec![format!("job {}: {} of {}, {}", job.id, operation(&job.operation), job.cluster, ended(job))];
-    lines.push(format!("ordered by {} at {}", clean(&job.user), moment(job.submitted_ms)));
+    let priority = if job.priority == 0 { String::new() } else { format!(" with the priority {}", job.priority) };
+    lines.push(format!("ordered by {} at {}{priority}", clean(&job.user), moment(job.submitted_ms)));
     if let Some(duration) = duration(job, now_ms) {
         let verb = if job.state.is_final() { "took" } else { "runs for" };
         lines.push(format!("{verb} {}; {} of {} done", length(duration), job.steps_done, count(job.steps, "step")));

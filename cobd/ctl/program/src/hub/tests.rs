@@ -7,8 +7,9 @@ use cobctl::args::Args;
 use cobctl::screen::Screen;
 use serde_json::{Value, json};
 
-use super::args::{CatalogueCommand, ClusterCommand, Command, HubCommand, JobCommand, Line};
-use super::{GROUP, clusters, failure, people, show};
+use super::args::{CatalogueCommand, ClusterCommand, Command, HubCommand, Line};
+use super::jobs::JobCommand;
+use super::{GROUP, clusters, failure, people, queue, show};
 
 /// A moment: 2026-11-28 12:00:00 UTC.
 const NOON: u64 = 1_795_867_200_000;
@@ -69,8 +70,16 @@ fn orders_of_clusters_are_read() {
         "cluster replace shop shop-3 --wait --yes",
         "cluster lease shop 36h",
         "cluster delete shop -y",
+        "cluster resize shop 8 --priority -5",
         "jobs --open --cluster shop",
+        "jobs --state failed --user web/ann --since 1d --before 70 --limit 20",
         "job cancel 7 --kill",
+        "job set-priority 7 -5",
+        "hub queue",
+        "hub drain --reason maintenance",
+        "hub set-rule two rate-limit=2 --provider cloud --operation create --operation delete --new-only",
+        "hub set-rule freeze pause --user web/ann --cluster web/shop --job 7 --of-tenant web --priority 3",
+        "hub remove-rule freeze",
         "catalogue set template webshop webshop.yaml --shared",
         "catalogue list hardware-types",
         "hub add-tenant web --machines 6",
@@ -99,6 +108,11 @@ fn orders_of_clusters_are_read() {
         ("hub grant read --on cluster --user a", "required"),
         ("hub grant read --on cluster --all", "required"),
         ("job show x", "invalid digit"),
+        ("job set-priority 7 200", "200 is not in -128..=127"),
+        ("jobs --state done", "unknown variant `done`, expected one of `queued`"),
+        ("cluster resize shop 8 --plan --priority 3", "cannot be used with"),
+        ("hub set-rule two rate-limit=0", "rate-limit=N with N from 1"),
+        ("hub set-rule two stop", "the actions are accept, pause"),
     ] {
         let error = read(bad).map(|_| ()).expect_err(bad);
         assert!(error.contains(told), "{bad}: {error}");
@@ -173,6 +187,49 @@ fn jobs_say_what_they_do_or_why_they_ended() {
 job 7: resize to 5 nodes of shop, failed: the provider \\u{1b}[31mrefuses
 ordered by web/ann at 2026-11-28 12:00:00Z
 took 1.5 s; 1 of 5 steps done"
+    );
+}
+
+#[test]
+fn a_priority_has_a_column_if_a_job_has_one() {
+    let (screen, _) = Screen::memory();
+    let urgent = Job { priority: -5, started_ms: None, step: None, ..job("queued") };
+    let urgent = Job { reason: Some("the rule freeze pauses it: audit".to_owned()), ..urgent };
+    assert_eq!(
+        shown(&show::jobs(&screen, &[urgent.clone(), job("running")], NOON + 2010)),
+        "
+   JOB  STATE    PRIORITY  CLUSTER  OPERATION          USER     TIME
+◦  7    queued   -5        shop     resize to 5 nodes  web/ann  -      the rule freeze pauses it: audit
+◦  7    running  0         shop     resize to 5 nodes  web/ann  2.0 s  create machines (1 of 5 steps done)"
+    );
+    assert_eq!(
+        shown(&show::job(&urgent, NOON)),
+        "
+job 7: resize to 5 nodes of shop, queued: the rule freeze pauses it: audit
+ordered by web/ann at 2026-11-28 12:00:00Z with the priority -5"
+    );
+}
+
+#[test]
+fn the_queue_shows_its_drain_and_its_rules_in_their_order() {
+    let queue = value(json!({
+        "drain": {"reason": "the hub \u{1b}moves", "by": "root", "since_ms": NOON},
+        "running": 1, "waiting": 2,
+        "rules": [
+            {"name": "two", "content": {"action": {"rate-limit": 2}, "priority": 1, "reason": "", "jobs": {}}},
+            {"name": "freeze", "tenant": "web", "content": {
+                "action": "pause", "priority": 9, "reason": "audit week",
+                "jobs": {"ids": [7], "users": ["web/ann"], "operations": ["create", "delete"], "new_only": true},
+            }},
+        ],
+    }));
+    assert_eq!(
+        queue::lines(&queue).join("\n"),
+        "\
+root drains the hub since 2026-11-28 12:00:00Z: the hub \\u{1b}moves; it accepts no new orders
+1 running job and 2 waiting jobs
+rule two (priority 1): run at most 2 of all jobs
+rule web/freeze (priority 9): pause jobs with the number 7 of the user web/ann for the operation create and delete ordered later: audit week"
     );
 }
 
