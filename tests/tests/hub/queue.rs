@@ -189,3 +189,34 @@ fn a_drained_hub_finishes_its_jobs_and_stays_drained_after_a_kill() {
     yard.restart();
     yard.succeeds("web/ann", yard.create("web/ann", "c", "shop", 1));
 }
+
+#[test]
+fn rules_end_with_their_tenant() {
+    let mut yard = Yard::new(&[]);
+    yard.tenant("web", &[]);
+    rule(&yard, "web/adm", "freeze", json!({ "action": "pause" }));
+    rule(&yard, "root", "all", json!({ "action": { "rate-limit": 9 }, "jobs": { "tenants": ["web"] } }));
+    let names = |yard: &Yard| -> Vec<Value> {
+        let (_, queue) = yard.root("GET", "/v1/queue", None);
+        queue["rules"].as_array().expect("rules").iter().map(|rule| rule["name"].clone()).collect()
+    };
+    assert_eq!(names(&yard), ["all", "freeze"]);
+    yard.change(json!({ "remove-tenant": { "tenant": "web" } }));
+    assert_eq!(names(&yard), ["all"]);
+    yard.restart();
+    yard.tenant("web", &[]);
+    assert_eq!(names(&yard), ["all"], "a later tenant of the same name has no rules");
+    let wrong = [
+        (json!({ "action": { "rate-limit": 0 } }), "a rate limit is at least 1"),
+        (json!({ "action": "pause", "reason": "a\nb" }), "a reason is one line"),
+        (json!({ "action": "pause", "jobs": { "operations": ["fly"] } }), "there is no operation \"fly\""),
+        (json!({ "action": "pause", "jobs": { "tenants": ["web2"] } }), "there is no tenant web2"),
+        (json!({ "action": "stop" }), "unknown variant `stop`"),
+        (json!({ "action": "pause", "job": [] }), "unknown field `job`"),
+    ];
+    for (content, told) in wrong {
+        let (status, refused) = yard.root("PUT", "/v1/queue/rules/wrong", Some(content));
+        assert!(status == 400 && text(&refused["error"]).contains(told), "{told}: {status} {refused}");
+    }
+    assert_eq!(names(&yard), ["all"]);
+}

@@ -83,7 +83,7 @@ Examples:
   cobctl hub set-rule no-new reject --of-tenant web --operation create --reason 'unpaid'
   cobctl hub set-rule urgent accept --job 7 --priority 1
 
-The first rule that concerns a job applies to it: the smaller priority, then the earlier rule. The hub has rules, and each \
+The first rule that concerns a job applies to it, in the order of `cobctl hub queue`: by priority. The hub has rules, and each \
 tenant has rules for its own jobs (--tenant); a job needs both. Jobs that run go on. A rule that is written again \
 counts as new.";
 
