@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 21] = [
+const SETTINGS: [&str; 22] = [
     "acme-certificate",
     "alternative",
     "apt-source",
@@ -50,6 +50,7 @@ const SETTINGS: [&str; 21] = [
     "debconf",
     "filesystem",
     "git-checkout",
+    "ha-set",
     "host-entry",
     "hostname",
     "lvm-volume",

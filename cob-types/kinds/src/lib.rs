@@ -29,6 +29,7 @@ mod footprint;
 mod form;
 mod gates;
 mod git_checkout;
+mod ha_set;
 mod host_entry;
 mod hostname;
 mod kernel_module;
@@ -76,6 +77,7 @@ pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
 pub use gates::{Budget, HttpAddress, HttpCheck, Noop, TcpCheck, Wait};
 pub use git_checkout::GitCheckout;
+pub use ha_set::{HaClone, HaConstraint, HaPrimitive, HaSet, Interruption, cluster_text, is_of_operators};
 pub use host_entry::HostEntry;
 pub use hostname::Hostname;
 pub use kernel_module::KernelModule;
@@ -156,6 +158,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Debconf>(),
     Entry::of::<Divert>(),
     Entry::of::<AptSource>(),
+    Entry::of::<HaSet>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Entry::without_content(Builtin {

@@ -1,5 +1,7 @@
 //! Contents that `cobgen` and `cobd` accept, and contents that they refuse.
 
+#[path = "contents/cluster.rs"]
+mod cluster;
 #[path = "contents/databases.rs"]
 mod databases;
 #[path = "contents/programs.rs"]
@@ -7,6 +9,7 @@ mod programs;
 #[path = "contents/storage.rs"]
 mod storage;
 
+use cluster::CLUSTER;
 use databases::DATABASES;
 use programs::PROGRAMS;
 use serde_json::Value;
@@ -828,7 +831,7 @@ const SETTINGS: &[Row] = &[
 ];
 
 fn table() -> impl Iterator<Item = &'static Row> {
-    SETTINGS.iter().chain(DATABASES).chain(PROGRAMS).chain(STORAGE)
+    SETTINGS.iter().chain(CLUSTER).chain(DATABASES).chain(PROGRAMS).chain(STORAGE)
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod exec;
 mod exec_departure;
 mod file_tree;
 mod gate;
+mod ha_set;
 mod http_check;
 mod jobs;
 mod kept;

@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::native::{Native, NativeKind};
 use super::pool::Pool;
 use super::{
-    budget, command, container, exec, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait,
+    budget, command, container, exec, file_tree, ha_set, http_check, noop, package, plugin, service, settings, tcp_check, wait,
 };
 
 /// Creates every back end.
@@ -30,7 +30,7 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
 
 /// The kinds that act in a separate process.
 fn natives() -> impl Iterator<Item = &'static dyn Native> {
-    settings::ALL.iter().copied().chain([&exec::ExecKind as &dyn Native, &package::PackageKind])
+    settings::ALL.iter().copied().chain([&exec::ExecKind as &dyn Native, &ha_set::HaSetKind, &package::PackageKind])
 }
 
 /// The native kind of this name.

@@ -64,7 +64,7 @@ mod swap_file;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]
-mod tests;
+pub(super) mod tests;
 mod timezone;
 mod tree;
 mod unpack;

@@ -29,7 +29,7 @@ pub(super) fn spec_in(setting: &impl Setting, content: &str, cob: &str) -> Resul
     setting.spec(Entry::read(content, cob, Path::new(""), Duration::ZERO)?)
 }
 
-pub(super) fn setting(backend: &str) -> Kind {
+pub(in crate::kinds) fn setting(backend: &str) -> Kind {
     let mut kind = cob_kinds::find(backend).expect("a kind").kind.kind();
     kind.check.timeout_ms = 300_000;
     kind.transitions.iter_mut().for_each(|transition| transition.timeout_ms = 300_000);
@@ -372,7 +372,7 @@ pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
 }
 
 /// The same with further namespaces.
-pub(super) fn in_namespaces(test: &str, more: &[&str]) -> Option<bool> {
+pub(in crate::kinds) fn in_namespaces(test: &str, more: &[&str]) -> Option<bool> {
     if std::env::var_os("COB_TEST_NAMESPACE").is_some() {
         return None;
     }
@@ -396,7 +396,7 @@ pub(super) fn in_namespaces(test: &str, more: &[&str]) -> Option<bool> {
 }
 
 /// Runs a program, which must succeed, and returns its output.
-pub(super) fn run(line: &str) -> String {
+pub(in crate::kinds) fn run(line: &str) -> String {
     let ran = std::process::Command::new("sh").args(["-c", line]).output().expect("run");
     assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8_lossy(&ran.stdout).trim().to_owned()

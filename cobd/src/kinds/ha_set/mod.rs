@@ -1,0 +1,401 @@
+//! The kind back end `ha-set`: resources of a Pacemaker cluster with all that belongs to them.
+//!
+//! The configuration (CIB) of the cluster is the only truth: the elements of a set have the ids of the model, and a mark
+//! of its own says that the set keeps a resource stopped. The note in the change object's own folder has what was at
+//! these ids before. A transition edits a copy, has it checked and simulated, and applies the difference as a patch,
+//! which the cluster refuses if another program has changed the configuration meanwhile.
+//!
+//! ```text
+//!   query ─> edit a copy ─> verify ─> simulate ─> diff ─> patch ─> wait ─> judge
+//!     ^                                 │ not allowed        │
+//!     └──── changed meanwhile ──────────┼────────────────────┘
+//!                                       └─> refused, with the actions
+//! ```
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `xml` | elements, read and written |
+//! | `elements` | the elements of a content, and their comparison |
+//! | `cib` | edits of a configuration |
+//! | `simulation` | the judgement of simulated actions |
+//! | `monitor`, `judge` | the state |
+//! | `note` | what was there before |
+//! | `tools` | the programs |
+
+mod cib;
+mod elements;
+#[cfg(test)]
+mod ha_set_test;
+mod judge;
+#[cfg(test)]
+mod live_test;
+mod monitor;
+mod note;
+mod simulation;
+mod tools;
+mod xml;
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cob_kinds::{Content as _, HaSet};
+use cob_types::message::Values;
+
+use self::cib::{Cib, is_marked, mark, unmark};
+use self::elements::{Place, Section, primitives};
+use self::judge::{Set, Verdict};
+use self::monitor::Monitor;
+use self::note::Note;
+use self::simulation::{Action, Purpose, listed, refused};
+use self::tools::Patched;
+use self::xml::Xml;
+use super::backend::TransitionAttempt;
+use super::native::{Call, Found, Made, Native, note as file};
+
+/// How long a check waits for a cluster that is at work, such as a move to another node.
+const BUSY: Duration = Duration::from_secs(15);
+/// How long a cluster has to do nothing before its state counts as final.
+const SETTLED: Duration = Duration::from_secs(3);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The pause before a refused patch is made again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The back end `ha-set`.
+#[derive(Debug)]
+pub(super) struct HaSetKind;
+
+impl Native for HaSetKind {
+    fn name(&self) -> &'static str {
+        HaSet::KIND.name
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        HaSet::KIND.states
+    }
+
+    fn accept(&self, content: &str) -> Result<(), String> {
+        cob_kinds::read::<HaSet>(content).map(|_| ())
+    }
+
+    fn check(&self, call: &Call) -> Result<Found, String> {
+        let set = Set::of(cob_kinds::parse(&call.content)?)?;
+        // An observed set has no note: elements of others count as its own.
+        let note = if call.observed { Some(Note::default()) } else { Note::read(&call.own)? };
+        if let Err(why) = tools::are_there() {
+            return if note.is_none() { Ok(Found::differing("absent", why)) } else { Err(why) };
+        }
+        let limit = Instant::now() + BUSY;
+        loop {
+            let look = Look::now(&set, note.as_ref())?;
+            let is_final = !look.verdict.is_busy || look.verdict.state == "up" || Instant::now() >= limit;
+            if is_final {
+                return Ok(look.found(&set, call.observed));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
+        let (from, to) = (attempt.from.as_str(), attempt.to.as_str());
+        let made = Transition::of(call).and_then(|transition| match to {
+            "stopped" => transition.to_stopped(from),
+            "up" => transition.to_up(),
+            "absent" => transition.to_absent(),
+            other => Err(format!("it has no transition to {other}")),
+        });
+        made.map(|()| Values::new()).into()
+    }
+}
+
+/// The cluster at a moment.
+struct Look {
+    text: String,
+    cib: Cib,
+    verdict: Verdict,
+}
+
+impl Look {
+    fn now(set: &Set, note: Option<&Note>) -> Result<Self, String> {
+        let monitor = Monitor::read(&tools::monitor()?)?;
+        let text = tools::query()?;
+        let cib = Cib::read(&text)?;
+        let planned = Action::read(&tools::simulate(&text)?)?;
+        let mut verdict = set.judge(note, &cib, &monitor, &planned);
+        if monitor.is_in_maintenance() {
+            verdict.drift.push("the whole cluster is in maintenance".to_owned());
+        }
+        Ok(Self { text, cib, verdict })
+    }
+
+    /// The answer to a check. What a transition would do belongs to it.
+    fn found(&self, set: &Set, observed: bool) -> Found {
+        let Verdict { state, .. } = &self.verdict;
+        let mut text = self.verdict.text();
+        if ["absent", "outdated", "stopped"].contains(state) && !observed {
+            let preview = self.preview(set).unwrap_or_else(|why| format!("it would be refused: {why}"));
+            text = [text, preview].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        }
+        let state = if observed && *state != "up" { "absent" } else { state };
+        if text.is_empty() { Found::state(state) } else { Found::differing(state, text) }
+    }
+
+    /// What the cluster would do until the set is up.
+    fn preview(&self, set: &Set) -> Result<String, String> {
+        let mut new = self.cib.clone();
+        set.define(&mut new, |_| false);
+        set.resources().for_each(|place| new.edit(place, unmark));
+        if new == self.cib {
+            return Ok(String::new());
+        }
+        let text = new.text();
+        tools::verify(&text)?;
+        let actions = Action::read(&tools::simulate(&text)?)?;
+        let forbidden = refused(&actions, &set.content, &set.resource_ids(), Purpose::Start);
+        let would = if actions.is_empty() { String::new() } else { format!("the cluster would {}", listed(&actions)) };
+        Ok(if forbidden.is_empty() { would } else { format!("{would}; not allowed: {}", listed(forbidden)) })
+    }
+}
+
+impl Set {
+    /// Puts the elements that differ. New resources are kept stopped if the caller says so.
+    fn define(&self, cib: &mut Cib, keeps_stopped: impl Fn(&Place) -> bool) {
+        for place in cib.differences(&self.wanted).into_keys() {
+            let is_new = cib.find(&place).is_none();
+            cib.put(&place, self.wanted[&place].clone());
+            if is_new && place.0 == Section::Resources && keeps_stopped(&place) {
+                cib.edit(&place, mark);
+            }
+        }
+    }
+}
+
+/// A transition of a set.
+struct Transition<'a> {
+    call: &'a Call,
+    set: Set,
+    limit: Instant,
+}
+
+impl<'a> Transition<'a> {
+    fn of(call: &'a Call) -> Result<Self, String> {
+        tools::are_there()?;
+        let set = Set::of(cob_kinds::parse(&call.content)?)?;
+        // The rest is for the last look, and for the answer.
+        Ok(Self { call, set, limit: Instant::now() + call.timeout() * 4 / 5 })
+    }
+
+    /// All elements are in the configuration, and all resources are kept stopped.
+    fn to_stopped(&self, from: &str) -> Result<(), String> {
+        self.accept()?;
+        let purpose = if from == "absent" { Purpose::Define } else { Purpose::Stop };
+        self.change(purpose, |cib, note| {
+            self.leave_former(cib, note)?;
+            self.set.define(cib, |_| true);
+            self.set.resources().for_each(|place| cib.edit(place, mark));
+            Ok(())
+        })?;
+        self.forget_former()?;
+        self.reach("stopped")
+    }
+
+    /// New resources are added stopped, so that each change has its own simulation; then all start.
+    fn to_up(&self) -> Result<(), String> {
+        self.accept()?;
+        let has_changed = self.change(Purpose::Define, |cib, note| {
+            self.leave_former(cib, note)?;
+            self.set.define(cib, |_| true);
+            Ok(())
+        })?;
+        self.forget_former()?;
+        if has_changed {
+            tools::wait(self.left())?;
+        }
+        self.change(Purpose::Start, |cib, _| {
+            self.set.resources().for_each(|place| cib.edit(place, unmark));
+            Ok(())
+        })?;
+        self.reach("up")
+    }
+
+    /// Own resources stop, then what was there before is back.
+    fn to_absent(&self) -> Result<(), String> {
+        let Some(note) = Note::read(&self.call.own)? else { return Ok(()) };
+        let resources = || note.places().filter(|place| place.0 == Section::Resources);
+        let has_stopped = self.change_noted(Purpose::Stop, |cib, note| {
+            for place in resources() {
+                let before = note.before(place)?;
+                // What is back already, after a kill, is not ours.
+                if before.as_ref() != cib.find(place) {
+                    cib.edit(place, mark);
+                }
+            }
+            Ok(())
+        })?;
+        if has_stopped {
+            self.reach_stop(&note)?;
+        }
+        self.change_noted(Purpose::Start, |cib, note| {
+            note.places().try_for_each(|place| note.before(place).map(|before| cib.replace(place, before)))
+        })?;
+        tools::wait(self.left())?;
+        let cib = Cib::read(&tools::query()?)?;
+        for place in note.places() {
+            if note.before(place)?.as_ref() != cib.find(place) {
+                return Err(format!("{} was restored, and another program has changed it since", place.1));
+            }
+        }
+        file::delete(&self.call.own)
+    }
+
+    fn accept(&self) -> Result<(), String> {
+        HaSetKind.accept(&self.call.content)
+    }
+
+    /// Restores what was there before elements that the content does not name any more.
+    fn leave_former(&self, cib: &mut Cib, note: &Note) -> Result<(), String> {
+        let former = note.places().filter(|place| !self.set.wanted.contains_key(*place));
+        former.map(|place| note.before(place).map(|before| cib.replace(place, before))).collect()
+    }
+
+    fn forget_former(&self) -> Result<(), String> {
+        let Some(note) = Note::read(&self.call.own)? else { return Ok(()) };
+        let rest = note.clone().only(|place| self.set.wanted.contains_key(place));
+        if rest == note { Ok(()) } else { rest.write(&self.call.own) }
+    }
+
+    /// Changes the configuration; before the first change of a place, notes what is there.
+    fn change(&self, purpose: Purpose, edit: impl Fn(&mut Cib, &Note) -> Result<(), String>) -> Result<bool, String> {
+        self.change_with(purpose, edit, |cib| {
+            let noted = Note::read(&self.call.own)?;
+            let note = noted.clone().unwrap_or_default().including(self.set.wanted.keys(), cib);
+            if noted.as_ref() != Some(&note) {
+                note.write(&self.call.own)?;
+            }
+            Ok(note)
+        })
+    }
+
+    /// Changes the configuration at the noted places.
+    fn change_noted(
+        &self,
+        purpose: Purpose,
+        edit: impl Fn(&mut Cib, &Note) -> Result<(), String>,
+    ) -> Result<bool, String> {
+        self.change_with(purpose, edit, |_| Ok(Note::read(&self.call.own)?.unwrap_or_default()))
+    }
+
+    /// Whether there was something to change.
+    fn change_with(
+        &self,
+        purpose: Purpose,
+        edit: impl Fn(&mut Cib, &Note) -> Result<(), String>,
+        noted: impl Fn(&Cib) -> Result<Note, String>,
+    ) -> Result<bool, String> {
+        loop {
+            Monitor::read(&tools::monitor()?)?;
+            let text = tools::query()?;
+            let cib = Cib::read(&text)?;
+            self.is_free(&cib)?;
+            let note = noted(&cib)?;
+            let mut new = cib.clone();
+            edit(&mut new, &note)?;
+            if new == cib {
+                return Ok(false);
+            }
+            let changed = new.text();
+            tools::verify(&changed).map_err(|why| format!("the configuration would be wrong: {why}"))?;
+            self.is_allowed(purpose, (&cib, &text), (&new, &changed), &note)?;
+            let Some(patch) = tools::patch_between(&text, &changed)? else { return Ok(false) };
+            match tools::patch(&patch)? {
+                Patched::Done => return Ok(true),
+                Patched::Outdated if Instant::now() < self.limit => sleep(AGAIN),
+                Patched::Outdated => {
+                    return Err("other programs changed the configuration again and again".to_owned());
+                }
+            }
+        }
+    }
+
+    /// No element of others contains a resource of the set.
+    fn is_free(&self, cib: &Cib) -> Result<(), String> {
+        let own: BTreeSet<Place> = self.set.resources().cloned().collect();
+        let noted = Note::read(&self.call.own)?.unwrap_or_default();
+        let own = own.into_iter().chain(noted.places().cloned()).collect();
+        match cib.foreign_container(&self.set.resource_ids(), &own) {
+            Some((id, container)) => Err(format!(
+                "{id} is a part of {container} of others; take it out of {container}, or choose another id"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether each action that a change would cause is the purpose of the transition, or allowed.
+    fn is_allowed(
+        &self,
+        purpose: Purpose,
+        (cib, text): (&Cib, &str),
+        (new, changed): (&Cib, &str),
+        note: &Note,
+    ) -> Result<(), String> {
+        let places: BTreeSet<&Place> = note.places().chain(self.set.wanted.keys()).collect();
+        let elements = places.into_iter().flat_map(|place| [cib.find(place), new.find(place)]).flatten();
+        let mut own = self.set.resource_ids();
+        own.extend(elements.flat_map(primitives).map(|one| one.id().to_owned()));
+        let actions = Action::read(&tools::simulate(changed)?)?;
+        if refused(&actions, &self.set.content, &own, purpose).is_empty() {
+            return Ok(());
+        }
+        // What the cluster does anyway is not the effect of this change.
+        let anyway = Action::read(&tools::simulate(text)?)?;
+        let forbidden = refused(actions.difference(&anyway), &self.set.content, &own, purpose);
+        if forbidden.is_empty() {
+            return Ok(());
+        }
+        let what = listed(forbidden);
+        Err(format!("nothing was changed: the cluster would {what}; if it may, add the resource to `allow`"))
+    }
+
+    fn left(&self) -> Duration {
+        self.limit.saturating_duration_since(Instant::now())
+    }
+
+    /// Waits for a state. A cluster that does nothing more will not reach it.
+    fn reach(&self, state: &str) -> Result<(), String> {
+        let note = Note::read(&self.call.own)?;
+        let mut idle_since = None;
+        loop {
+            let verdict = Look::now(&self.set, note.as_ref())?.verdict;
+            if verdict.state == state {
+                return Ok(());
+            }
+            let is_idle = idle_since.is_some_and(|at: Instant| at.elapsed() >= SETTLED);
+            if is_idle || Instant::now() >= self.limit {
+                return Err(format!("it is {}, not {state}: {}", verdict.state, verdict.text()));
+            }
+            if verdict.is_busy {
+                idle_since = None;
+                tools::wait(self.left())?;
+            } else {
+                idle_since = idle_since.or_else(|| Some(Instant::now()));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Waits until no noted resource that is kept stopped is active.
+    fn reach_stop(&self, note: &Note) -> Result<(), String> {
+        loop {
+            let monitor = Monitor::read(&tools::monitor()?)?;
+            let cib = Cib::read(&tools::query()?)?;
+            let stopped = note.places().filter_map(|place| cib.find(place)).filter(|element| is_marked(element));
+            let active = stopped.flat_map(primitives).map(Xml::id).find(|id| !monitor.nodes(id).is_empty());
+            let Some(active) = active else { return Ok(()) };
+            if Instant::now() >= self.limit {
+                return Err(format!("{active} does not stop on {}", monitor.nodes(active).join(", ")));
+            }
+            sleep(PAUSE);
+        }
+    }
+}
