@@ -158,6 +158,10 @@ if wanted filesystem; then
     # shellcheck source=tests/bed/filesystem.sh
     source "$here/filesystem.sh"
 fi
+if wanted ha; then
+    # shellcheck source=tests/bed/ha.sh
+    source "$here/ha.sh"
+fi
 if wanted network; then
     # shellcheck source=tests/bed/network.sh
     source "$here/network.sh"

@@ -152,6 +152,11 @@ fn mark_of(id: &str) -> String {
     format!("{id}-cob-target-role")
 }
 
+/// The id of the set of attributes with only this pair.
+fn own_set_of(id: &str) -> String {
+    format!("{id}-cob")
+}
+
 /// Whether the set itself keeps a resource stopped.
 pub(super) fn is_marked(element: &Xml) -> bool {
     let mark = mark_of(element.id());
@@ -167,7 +172,7 @@ pub(super) fn mark(element: &mut Xml) {
     remove_pairs(element, |pair| pair.is("name", "target-role") && !pair.is("value", "Stopped"));
     let id = element.id().to_owned();
     let pair = Xml::new("nvpair", &[("id", &mark_of(&id)), ("name", "target-role"), ("value", "Stopped")]);
-    let set = Xml::new("meta_attributes", &[("id", &format!("{id}-cob"))]).with([pair]);
+    let set = Xml::new("meta_attributes", &[("id", &own_set_of(&id))]).with([pair]);
     element.children.push(set);
 }
 
@@ -177,11 +182,13 @@ pub(super) fn unmark(element: &mut Xml) {
     remove_pairs(element, |pair| pair.is("id", &mark));
 }
 
+/// Removes pairs; a set of others that is then empty stays.
 fn remove_pairs(element: &mut Xml, is_gone: impl Fn(&Xml) -> bool) {
     for set in element.children.iter_mut().filter(|set| set.tag == "meta_attributes") {
         set.children.retain(|pair| !is_gone(pair));
     }
-    element.children.retain(|set| set.tag != "meta_attributes" || !set.children.is_empty());
+    let own = own_set_of(element.id());
+    element.children.retain(|set| set.id() != own || !set.children.is_empty());
 }
 
 /// The pairs of an element itself with which operators, and the set, decide about it.

@@ -97,7 +97,8 @@ fn elements_of_others_stay_as_they_are() {
     );
     let note = noted(&set, &cib);
     let mut new = cib.clone();
-    set.define(&mut new, |_| true);
+    set.define(&mut new);
+    set.resources().for_each(|place| new.edit(place, mark));
     assert_ne!(new, cib);
     assert_eq!(new.differences(&set.wanted), BTreeMap::new());
     for id in ["theirs", "g"] {
@@ -123,7 +124,7 @@ fn properties_of_a_cluster_without_any_leave_nothing() {
     let set = set(r#"{"primitives": {"a": {"type": "systemd:a"}}, "properties": {"stonith-enabled": false}}"#);
     let note = noted(&set, &cib);
     let mut new = cib.clone();
-    set.define(&mut new, |_| false);
+    set.define(&mut new);
     assert!(new.text().contains(r#"id="cib-bootstrap-options-stonith-enabled" name="stonith-enabled" value="false""#));
     note.places().for_each(|place| new.replace(place, note.before(place).expect("read")));
     assert_eq!(new.text(), empty);
@@ -177,10 +178,10 @@ fn a_mark_keeps_a_resource_stopped_and_decisions_of_operators_stay() {
     let mut new = cib.clone();
     new.replace(&at("g"), Some(group.clone()));
     let set = set(&CONTENT.replace("10s", "11s"));
-    set.define(&mut new, |_| true);
+    set.define(&mut new);
     let changed = new.find(&at("g")).expect("there");
     assert_eq!(super::cib::decided(changed).len(), 2);
-    assert!(!is_marked(changed), "it was there already");
+    assert!(!is_marked(changed), "a change does not stop it");
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn states_are_judged_from_configuration_and_monitor() {
     let promotable = set(r#"{"primitives": {"d1": {"type": "ocf:pacemaker:Stateful"}},
         "clones": {"c": {"of": "d1", "meta": {"promotable": true}}}}"#);
     let mut cloned = cib.clone();
-    promotable.define(&mut cloned, |_| false);
+    promotable.define(&mut cloned);
     let note = noted(&promotable, &cib);
     let clone = |role: &str| format!(r#"<clone id="c">{}{}</clone>"#, resource("d1", role), resource("d1:1", "Stopped"));
     let none = judged(&promotable, Some(&note), &cloned, &clone("Unpromoted"));
@@ -249,8 +250,8 @@ fn each_action_is_the_purpose_or_allowed() {
         all,
         [
             "restart d1 from h1 (resource definition change)",
-            "stop d2 on h1 (node availability)",
             "restart d2 from h1 (required d1 start)",
+            "stop d2 on h1 (node availability)",
             "fence h2",
             "move theirs from h1 to h2"
         ]

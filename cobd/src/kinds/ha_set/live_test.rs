@@ -166,7 +166,7 @@ async fn a_set_starts_stopped_changes_as_allowed_and_leaves() {
     assert_eq!(configuration(), running);
     // With the permission, it restarts. A resource that is new starts, too; a dropped constraint goes.
     let more = other.replace(r#""ip":{"#, r#""new":{"type":"ocf:pacemaker:Dummy"},"ip":{"#);
-    let more = more.replace(r#""after-theirs":{"order":"theirs","then":"shop"}"#, r#""x":{"order":"new","then":"shop"}"#);
+    let more = more.replace(r#""after-theirs":{"order":"theirs","then":"shop"}"#, r#""x":{"order":"new","then":"shop","kind":"Optional"}"#);
     let allowed = bench.context(&kind, &more.replace(r#""groups""#, r#""allow":{"web":["restart"]},"groups""#));
     moved(&mut bench, &allowed, "outdated", "up").await;
     assert!(folder.path().join("b").exists() && !folder.path().join("a").exists(), "it was restarted");
@@ -258,12 +258,23 @@ async fn no_change_of_an_operator_is_lost() {
 async fn a_failed_start_and_a_lost_quorum_are_reported() {
     let Some(mut cluster) = Cluster::of("a_failed_start_and_a_lost_quorum_are_reported") else { return };
     let (mut bench, kind) = (Bench::new(), setting("ha-set"));
-    let context = bench.context(&kind, r#"{"primitives":{"web":{"type":"ocf:pacemaker:Missing"}}}"#);
+    let context = bench.context(&kind, r#"{"primitives":{"web":{"type":"ocf:pacemaker:Dummy","params":{"fail_start_on":"n1"}}}}"#);
     moved(&mut bench, &context, "absent", "stopped").await;
     let why = reason(bench.transition(&context, "stopped", "up").await);
     assert!(why.contains("it is degraded, not up: web ") && why.contains("crm_resource --cleanup"), "{why}");
     moved(&mut bench, &context, "degraded", "stopped").await;
     moved(&mut bench, &context, "stopped", "absent").await;
+    // A repaired resource with the same id starts.
+    let repaired = bench.context(&kind, r#"{"primitives":{"web":{"type":"ocf:pacemaker:Dummy"}}}"#);
+    for (from, to) in [("absent", "stopped"), ("stopped", "up"), ("up", "stopped"), ("stopped", "absent")] {
+        moved(&mut bench, &repaired, from, to).await;
+    }
+    let missing = bench.context(&kind, r#"{"primitives":{"web":{"type":"ocf:pacemaker:Missing"}}}"#);
+    moved(&mut bench, &missing, "absent", "stopped").await;
+    let why = reason(bench.transition(&missing, "stopped", "up").await);
+    assert!(why.contains("probe on n1: not installed"), "{why}");
+    moved(&mut bench, &missing, "degraded", "stopped").await;
+    moved(&mut bench, &missing, "stopped", "absent").await;
     // A wrong configuration is refused with the words of Pacemaker.
     let content = r#"{"primitives":{"a":{"type":"ocf:pacemaker:Dummy","ops":{"monitor":{"no-such":1}}}}}"#;
     let wrong = bench.context(&kind, content);

@@ -144,7 +144,7 @@ impl Look {
     /// What the cluster would do until the set is up.
     fn preview(&self, set: &Set) -> Result<String, String> {
         let mut new = self.cib.clone();
-        set.define(&mut new, |_| false);
+        set.define(&mut new);
         set.resources().for_each(|place| new.edit(place, unmark));
         if new == self.cib {
             return Ok(String::new());
@@ -159,14 +159,10 @@ impl Look {
 }
 
 impl Set {
-    /// Puts the elements that differ. New resources are kept stopped if the caller says so.
-    fn define(&self, cib: &mut Cib, keeps_stopped: impl Fn(&Place) -> bool) {
+    /// Puts the elements that differ.
+    fn define(&self, cib: &mut Cib) {
         for place in cib.differences(&self.wanted).into_keys() {
-            let is_new = cib.find(&place).is_none();
             cib.put(&place, self.wanted[&place].clone());
-            if is_new && place.0 == Section::Resources && keeps_stopped(&place) {
-                cib.edit(&place, mark);
-            }
         }
     }
 }
@@ -192,7 +188,7 @@ impl<'a> Transition<'a> {
         let purpose = if from == "absent" { Purpose::Define } else { Purpose::Stop };
         self.change(purpose, |cib, note| {
             self.leave_former(cib, note)?;
-            self.set.define(cib, |_| true);
+            self.set.define(cib);
             self.set.resources().for_each(|place| cib.edit(place, mark));
             Ok(())
         })?;
@@ -200,22 +196,16 @@ impl<'a> Transition<'a> {
         self.reach("stopped")
     }
 
-    /// New resources are added stopped, so that each change has its own simulation; then all start.
+    /// All changes are a single patch, so that a new resource does not hinder the others while it is stopped.
     fn to_up(&self) -> Result<(), String> {
         self.accept()?;
-        let has_changed = self.change(Purpose::Define, |cib, note| {
+        self.change(Purpose::Start, |cib, note| {
             self.leave_former(cib, note)?;
-            self.set.define(cib, |_| true);
-            Ok(())
-        })?;
-        self.forget_former()?;
-        if has_changed {
-            tools::wait(self.left())?;
-        }
-        self.change(Purpose::Start, |cib, _| {
+            self.set.define(cib);
             self.set.resources().for_each(|place| cib.edit(place, unmark));
             Ok(())
         })?;
+        self.forget_former()?;
         self.reach("up")
     }
 
@@ -236,6 +226,7 @@ impl<'a> Transition<'a> {
         if has_stopped {
             self.reach_stop(&note)?;
         }
+        self.forget_failures(&note)?;
         self.change_noted(Purpose::Start, |cib, note| {
             note.places().try_for_each(|place| note.before(place).map(|before| cib.replace(place, before)))
         })?;
@@ -382,6 +373,15 @@ impl<'a> Transition<'a> {
             }
             sleep(PAUSE);
         }
+    }
+
+    /// Forgets the failures of noted resources: they would hinder later resources with the same ids.
+    fn forget_failures(&self, note: &Note) -> Result<(), String> {
+        let monitor = Monitor::read(&tools::monitor()?)?;
+        let cib = Cib::read(&tools::query()?)?;
+        let stopped = note.places().filter_map(|place| cib.find(place)).filter(|element| is_marked(element));
+        let failed = stopped.flat_map(primitives).filter(|one| monitor.past_failures(one.id()).is_some());
+        failed.map(Xml::id).try_for_each(tools::clean_up)
     }
 
     /// Waits until no noted resource that is kept stopped is active.

@@ -1,6 +1,6 @@
 //! The state of resources, as `crm_mon` reports it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::simulation::bare;
 use super::xml::Xml;
@@ -73,17 +73,35 @@ impl Monitor {
             let key = failure.attribute("op_key").unwrap_or_default();
             key.rsplitn(3, '_').last().is_some_and(|resource| bare(resource) == id)
         });
-        let mut by_text = BTreeMap::new();
-        for failure in own {
+        let told = own.map(|failure| {
             let get = |name: &str| failure.attribute(name).unwrap_or_default();
             let why = Some(get("exitreason")).filter(|why| !why.is_empty()).unwrap_or_else(|| get("exitstatus"));
-            by_text.insert(format!("{} on {}: {why}", get("op_key"), get("node")), ());
+            format!("{} on {}: {why}", get("op_key"), get("node"))
+        });
+        let mut all: BTreeSet<String> = told.collect();
+        if all.is_empty() {
+            all = self.failed_operations(id);
         }
-        if by_text.is_empty() {
+        if all.is_empty() {
             return String::new();
         }
-        let all: Vec<String> = by_text.into_keys().collect();
+        let all: Vec<String> = all.into_iter().collect();
         format!("; {}; after a repair: `crm_resource --cleanup --resource {id}`", all.join("; "))
+    }
+
+    /// The failed operations in the history of the nodes: the cluster does not count a failed probe as a failure.
+    fn failed_operations(&self, id: &str) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for node in self.root.child("node_history").into_iter().flat_map(|history| &history.children) {
+            for resource in node.children.iter().filter(|resource| bare(resource.id()) == id) {
+                let failed = resource.children.iter().filter(|op| op.attribute("rc").is_some_and(is_failure));
+                all.extend(failed.map(|op| {
+                    let get = |name: &str| op.attribute(name).unwrap_or_default();
+                    format!("{} on {}: {}", get("task"), node.attribute("name").unwrap_or_default(), get("rc_text"))
+                }));
+            }
+        }
+        all
     }
 
     /// The failures of a primitive that runs nevertheless.
@@ -97,4 +115,9 @@ impl Monitor {
         let summary = self.root.child("summary").and_then(|summary| summary.child("cluster_options"));
         summary.is_some_and(|options| options.is("maintenance-mode", "true"))
     }
+}
+
+/// Whether an exit status of an agent is a failure: 0, 7 and 8 say that the resource runs, is stopped, or is promoted.
+fn is_failure(code: &str) -> bool {
+    code.parse::<u8>().is_ok_and(|code| (1..=9).contains(&code) && ![7, 8].contains(&code))
 }

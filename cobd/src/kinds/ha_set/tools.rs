@@ -91,6 +91,11 @@ pub(super) fn wait(longest: Duration) -> Result<(), String> {
     run("crm_resource", &["--wait", "--timeout", &seconds], "").map(|_| ())
 }
 
+/// Forgets the failures of a resource.
+pub(super) fn clean_up(resource: &str) -> Result<(), String> {
+    run("crm_resource", &["--cleanup", "--resource", resource], "")?.succeeded().map(|_| ())
+}
+
 /// The patch without the counter of status changes: with it, the cluster would refuse the patch after each change of
 /// its status. All other parts of the version stay, so that no change of others is overwritten.
 fn without_updates(patch: &str) -> String {
