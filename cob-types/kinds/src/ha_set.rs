@@ -302,7 +302,11 @@ impl HaPrimitive {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
             if self.agent.is_empty() || !self.agent.chars().all(is_plain) {
                 let what = format!("{:?} is not a fence agent", self.agent);
-                faults.add(at("type"), what, "for example `fence_ipmilan`; `stonith_admin --list-installed` lists them");
+                faults.add(
+                    at("type"),
+                    what,
+                    "for example `fence_ipmilan`; `stonith_admin --list-installed` lists them",
+                );
             }
         } else if self.parts().is_none() {
             let what = format!("{:?} is not an agent", self.agent);
@@ -351,7 +355,11 @@ impl HaConstraint {
         };
         for (key, of) in ATTRIBUTES {
             if has(key) && !of.contains(sort) {
-                faults.add(at(key), format!("the {sort} {id} has `{key}`"), format!("`{key}` is for {}", of.join(", ")));
+                faults.add(
+                    at(key),
+                    format!("the {sort} {id} has `{key}`"),
+                    format!("`{key}` is for {}", of.join(", ")),
+                );
             }
         }
         let needed = match *sort {

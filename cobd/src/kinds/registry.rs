@@ -6,7 +6,8 @@ use super::backend::Backend;
 use super::native::{Native, NativeKind};
 use super::pool::Pool;
 use super::{
-    budget, command, container, exec, file_tree, ha_set, http_check, noop, package, plugin, service, settings, tcp_check, wait,
+    budget, command, container, exec, file_tree, ha_set, http_check, noop, package, plugin, service, settings,
+    tcp_check, wait,
 };
 
 /// Creates every back end.

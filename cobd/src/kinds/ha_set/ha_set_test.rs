@@ -55,7 +55,8 @@ fn monitor(dc: &str, resources: &str) -> String {
     )
 }
 
-const DC: &str = r#"present="true" version="2.1.5-a3f44794f94" name="h1" id="1" with_quorum="true" mixed_version="false""#;
+const DC: &str =
+    r#"present="true" version="2.1.5-a3f44794f94" name="h1" id="1" with_quorum="true" mixed_version="false""#;
 
 fn resource(id: &str, role: &str) -> String {
     let active = role != "Stopped";
@@ -163,10 +164,8 @@ fn a_mark_keeps_a_resource_stopped_and_decisions_of_operators_stay() {
     // An operator disables the group, and a member.
     let stopped = |id: &str| {
         let id = format!("{id}-meta_attributes-target-role");
-        Xml::new("meta_attributes", &[("id", "x")]).with([Xml::new(
-            "nvpair",
-            &[("id", &id), ("name", "target-role"), ("value", "Stopped")],
-        )])
+        Xml::new("meta_attributes", &[("id", "x")])
+            .with([Xml::new("nvpair", &[("id", &id), ("name", "target-role"), ("value", "Stopped")])])
     };
     group.children.push(stopped("g"));
     group.children[0].children.push(stopped("d1"));
@@ -214,7 +213,8 @@ fn states_are_judged_from_configuration_and_monitor() {
     let mut cloned = cib.clone();
     promotable.define(&mut cloned);
     let note = noted(&promotable, &cib);
-    let clone = |role: &str| format!(r#"<clone id="c">{}{}</clone>"#, resource("d1", role), resource("d1:1", "Stopped"));
+    let clone =
+        |role: &str| format!(r#"<clone id="c">{}{}</clone>"#, resource("d1", role), resource("d1:1", "Stopped"));
     let none = judged(&promotable, Some(&note), &cloned, &clone("Unpromoted"));
     assert!(none.text().contains("no instance of d1 is promoted"), "{none:?}");
     assert_eq!(judged(&promotable, Some(&note), &cloned, &clone("Promoted")).state, "up");
@@ -222,7 +222,8 @@ fn states_are_judged_from_configuration_and_monitor() {
 
 #[test]
 fn without_quorum_or_controller_the_state_is_unknown() {
-    let why = Monitor::read(&monitor(&DC.replace("with_quorum=\"true\"", "with_quorum=\"false\""), "")).expect_err("none");
+    let why =
+        Monitor::read(&monitor(&DC.replace("with_quorum=\"true\"", "with_quorum=\"false\""), "")).expect_err("none");
     assert!(why.contains("no quorum"), "{why}");
     let why = Monitor::read(&monitor(r#"present="false""#, "")).expect_err("none");
     assert!(why.contains("no controller"), "{why}");

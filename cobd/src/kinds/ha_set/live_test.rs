@@ -32,7 +32,8 @@ const OTHERS: &str = r#"<cib crm_feature_set="3.16.1" validate-with="pacemaker-3
 "#;
 
 /// The configuration of corosync.
-const COROSYNC: &str = "totem {\n  version: 2\n  cluster_name: test\n  transport: knet\n  crypto_cipher: none\n  crypto_hash: none\n}
+const COROSYNC: &str =
+    "totem {\n  version: 2\n  cluster_name: test\n  transport: knet\n  crypto_cipher: none\n  crypto_hash: none\n}
 nodelist {\n  node {\n    ring0_addr: 127.0.0.1\n    name: n1\n    nodeid: 1\n  }\n}
 quorum {\n  provider: corosync_votequorum\n}\nlogging {\n  to_syslog: no\n  to_stderr: yes\n}\n";
 
@@ -166,7 +167,10 @@ async fn a_set_starts_stopped_changes_as_allowed_and_leaves() {
     assert_eq!(configuration(), running);
     // With the permission, it restarts. A resource that is new starts, too; a dropped constraint goes.
     let more = other.replace(r#""ip":{"#, r#""new":{"type":"ocf:pacemaker:Dummy"},"ip":{"#);
-    let more = more.replace(r#""after-theirs":{"order":"theirs","then":"shop"}"#, r#""x":{"order":"new","then":"shop","kind":"Optional"}"#);
+    let more = more.replace(
+        r#""after-theirs":{"order":"theirs","then":"shop"}"#,
+        r#""x":{"order":"new","then":"shop","kind":"Optional"}"#,
+    );
     let allowed = bench.context(&kind, &more.replace(r#""groups""#, r#""allow":{"web":["restart"]},"groups""#));
     moved(&mut bench, &allowed, "outdated", "up").await;
     assert!(folder.path().join("b").exists() && !folder.path().join("a").exists(), "it was restarted");
@@ -258,7 +262,8 @@ async fn no_change_of_an_operator_is_lost() {
 async fn a_failed_start_and_a_lost_quorum_are_reported() {
     let Some(mut cluster) = Cluster::of("a_failed_start_and_a_lost_quorum_are_reported") else { return };
     let (mut bench, kind) = (Bench::new(), setting("ha-set"));
-    let context = bench.context(&kind, r#"{"primitives":{"web":{"type":"ocf:pacemaker:Dummy","params":{"fail_start_on":"n1"}}}}"#);
+    let context = bench
+        .context(&kind, r#"{"primitives":{"web":{"type":"ocf:pacemaker:Dummy","params":{"fail_start_on":"n1"}}}}"#);
     moved(&mut bench, &context, "absent", "stopped").await;
     let why = reason(bench.transition(&context, "stopped", "up").await);
     assert!(why.contains("it is degraded, not up: web ") && why.contains("crm_resource --cleanup"), "{why}");
