@@ -111,7 +111,6 @@ impl Native for HaSetKind {
 
 /// The cluster at a moment.
 struct Look {
-    text: String,
     cib: Cib,
     verdict: Verdict,
 }
@@ -126,7 +125,7 @@ impl Look {
         if monitor.is_in_maintenance() {
             verdict.drift.push("the whole cluster is in maintenance".to_owned());
         }
-        Ok(Self { text, cib, verdict })
+        Ok(Self { cib, verdict })
     }
 
     /// The answer to a check. What a transition would do belongs to it.
@@ -213,7 +212,7 @@ impl<'a> Transition<'a> {
     fn to_absent(&self) -> Result<(), String> {
         let Some(note) = Note::read(&self.call.own)? else { return Ok(()) };
         let resources = || note.places().filter(|place| place.0 == Section::Resources);
-        let has_stopped = self.change_noted(Purpose::Stop, |cib, note| {
+        self.change_noted(Purpose::Stop, |cib, note| {
             for place in resources() {
                 let before = note.before(place)?;
                 // What is back already, after a kill, is not ours.
@@ -223,9 +222,7 @@ impl<'a> Transition<'a> {
             }
             Ok(())
         })?;
-        if has_stopped {
-            self.reach_stop(&note)?;
-        }
+        self.reach_stop(&note)?;
         self.forget_failures(&note)?;
         self.change_noted(Purpose::Start, |cib, note| {
             note.places().try_for_each(|place| note.before(place).map(|before| cib.replace(place, before)))
@@ -246,8 +243,8 @@ impl<'a> Transition<'a> {
 
     /// Restores what was there before elements that the content does not name any more.
     fn leave_former(&self, cib: &mut Cib, note: &Note) -> Result<(), String> {
-        let former = note.places().filter(|place| !self.set.wanted.contains_key(*place));
-        former.map(|place| note.before(place).map(|before| cib.replace(place, before))).collect()
+        let mut former = note.places().filter(|place| !self.set.wanted.contains_key(*place));
+        former.try_for_each(|place| note.before(place).map(|before| cib.replace(place, before)))
     }
 
     fn forget_former(&self) -> Result<(), String> {
@@ -257,7 +254,7 @@ impl<'a> Transition<'a> {
     }
 
     /// Changes the configuration; before the first change of a place, notes what is there.
-    fn change(&self, purpose: Purpose, edit: impl Fn(&mut Cib, &Note) -> Result<(), String>) -> Result<bool, String> {
+    fn change(&self, purpose: Purpose, edit: impl Fn(&mut Cib, &Note) -> Result<(), String>) -> Result<(), String> {
         self.change_with(purpose, edit, |cib| {
             let noted = Note::read(&self.call.own)?;
             let note = noted.clone().unwrap_or_default().including(self.set.wanted.keys(), cib);
@@ -273,17 +270,17 @@ impl<'a> Transition<'a> {
         &self,
         purpose: Purpose,
         edit: impl Fn(&mut Cib, &Note) -> Result<(), String>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         self.change_with(purpose, edit, |_| Ok(Note::read(&self.call.own)?.unwrap_or_default()))
     }
 
-    /// Whether there was something to change.
+    /// Repeats the change until no other program has changed the configuration in between.
     fn change_with(
         &self,
         purpose: Purpose,
         edit: impl Fn(&mut Cib, &Note) -> Result<(), String>,
         noted: impl Fn(&Cib) -> Result<Note, String>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         loop {
             Monitor::read(&tools::monitor()?)?;
             let text = tools::query()?;
@@ -293,14 +290,14 @@ impl<'a> Transition<'a> {
             let mut new = cib.clone();
             edit(&mut new, &note)?;
             if new == cib {
-                return Ok(false);
+                return Ok(());
             }
             let changed = new.text();
             tools::verify(&changed).map_err(|why| format!("the configuration would be wrong: {why}"))?;
             self.is_allowed(purpose, (&cib, &text), (&new, &changed), &note)?;
-            let Some(patch) = tools::patch_between(&text, &changed)? else { return Ok(false) };
+            let Some(patch) = tools::patch_between(&text, &changed)? else { return Ok(()) };
             match tools::patch(&patch)? {
-                Patched::Done => return Ok(true),
+                Patched::Done => return Ok(()),
                 Patched::Outdated if Instant::now() < self.limit => sleep(AGAIN),
                 Patched::Outdated => {
                     return Err("other programs changed the configuration again and again".to_owned());
