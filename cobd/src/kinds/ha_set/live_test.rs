@@ -13,7 +13,7 @@ use crate::kinds::testing::{Bench, reason};
 use crate::kinds::{Context, Outcome};
 use crate::run::testing::wait_for;
 
-/// What others have in the cluster before a test: an empty section is not all there is.
+/// What others have in the cluster before a test.
 const OTHERS: &str = r#"<cib crm_feature_set="3.16.1" validate-with="pacemaker-3.9" epoch="5" num_updates="0" admin_epoch="0">
   <configuration>
     <crm_config><cluster_property_set id="cib-bootstrap-options">
@@ -175,7 +175,7 @@ async fn a_set_starts_stopped_changes_as_allowed_and_leaves() {
     moved(&mut bench, &allowed, "outdated", "up").await;
     assert!(folder.path().join("b").exists() && !folder.path().join("a").exists(), "it was restarted");
     assert!(!configuration().contains("after-theirs") && nodes("new") == ["n1"]);
-    // What operators do beside stays.
+    // The change of an operator stays.
     run("crm_resource --resource theirs --meta --set-parameter priority --parameter-value 9");
     moved(&mut bench, &allowed, "up", "stopped").await;
     assert_eq!((nodes("web"), nodes("theirs")), (vec![], vec!["n1".to_owned()]));
@@ -212,7 +212,7 @@ async fn decisions_of_operators_stay() {
         let decided = configuration();
         let why = reason(bench.transition(&context, "degraded", "up").await);
         assert!(why.contains(drift), "{why}");
-        assert_eq!(configuration(), decided, "nothing is reverted");
+        assert_eq!(configuration(), decided, "the decision stays");
         // Also not by a stop and a start.
         moved(&mut bench, &context, "degraded", "stopped").await;
         let why = reason(bench.transition(&context, "stopped", "up").await);
@@ -285,7 +285,7 @@ async fn a_failed_start_and_a_lost_quorum_are_reported() {
     let wrong = bench.context(&kind, content);
     let why = reason(bench.transition(&wrong, "absent", "stopped").await);
     assert!(why.contains("the configuration would be wrong: crm_verify"), "{why}");
-    // Nothing happens without a cluster.
+    // Without a cluster, the state is unknown, and a transition fails.
     for program in cluster.programs.iter_mut().rev() {
         let _ = program.kill();
         let _ = program.wait();
@@ -294,4 +294,20 @@ async fn a_failed_start_and_a_lost_quorum_are_reported() {
     assert!(state.starts_with("unknown: "), "{state}");
     let why = reason(bench.transition(&context, "absent", "stopped").await);
     assert!(why.contains("crm_mon"), "{why}");
+}
+
+#[tokio::test]
+async fn a_host_without_the_programs_hears_the_name_of_the_package() {
+    if has_program("cibadmin") {
+        eprintln!("skipped: the programs are there");
+        return;
+    }
+    let (mut bench, kind) = (Bench::new(), setting("ha-set"));
+    let context = bench.context(&kind, r#"{"primitives":{"web":{"type":"systemd:nginx"}}}"#);
+    let found = bench.check(&context).await;
+    assert!(found.state.is_ok_and(|state| state == *"absent"));
+    let why = reason(bench.transition(&context, "absent", "stopped").await);
+    for text in [found.difference, why] {
+        assert!(text.contains("cibadmin: not found") && text.contains("the package pacemaker-cli-utils"), "{text}");
+    }
 }

@@ -1,8 +1,8 @@
 //! The kind back end `ha-set`: resources of a Pacemaker cluster with all that belongs to them.
 //!
 //! The configuration (CIB) of the cluster is the only truth: the elements of a set have the ids of the model, and a mark
-//! of its own says that the set keeps a resource stopped. The note in the change object's own folder has what was at
-//! these ids before. A transition edits a copy, has it checked and simulated, and applies the difference as a patch,
+//! of its own says that the set keeps a resource stopped. The note in the change object's own folder has the earlier
+//! elements with these ids. A transition edits a copy, has it checked and simulated, and applies the difference as a patch,
 //! which the cluster refuses if another program has changed the configuration meanwhile.
 //!
 //! ```text
@@ -19,7 +19,7 @@
 //! | `cib` | edits of a configuration |
 //! | `simulation` | the judgement of simulated actions |
 //! | `monitor`, `judge` | the state |
-//! | `note` | what was there before |
+//! | `note` | the earlier elements |
 //! | `tools` | the programs |
 
 mod cib;
@@ -128,7 +128,7 @@ impl Look {
         Ok(Self { cib, verdict })
     }
 
-    /// The answer to a check. What a transition would do belongs to it.
+    /// The answer to a check. It includes the simulation of a transition.
     fn found(&self, set: &Set, observed: bool) -> Found {
         let Verdict { state, .. } = &self.verdict;
         let mut text = self.verdict.text();
@@ -140,7 +140,7 @@ impl Look {
         if text.is_empty() { Found::state(state) } else { Found::differing(state, text) }
     }
 
-    /// What the cluster would do until the set is up.
+    /// The actions of the cluster until the set is up.
     fn preview(&self, set: &Set) -> Result<String, String> {
         let mut new = self.cib.clone();
         set.define(&mut new);
@@ -208,14 +208,14 @@ impl<'a> Transition<'a> {
         self.reach("up")
     }
 
-    /// Own resources stop, then what was there before is back.
+    /// Own resources stop, then the earlier elements return.
     fn to_absent(&self) -> Result<(), String> {
         let Some(note) = Note::read(&self.call.own)? else { return Ok(()) };
         let resources = || note.places().filter(|place| place.0 == Section::Resources);
         self.change_noted(Purpose::Stop, |cib, note| {
             for place in resources() {
                 let before = note.before(place)?;
-                // What is back already, after a kill, is not ours.
+                // After a kill, the earlier element may be back already.
                 if before.as_ref() != cib.find(place) {
                     cib.edit(place, mark);
                 }
@@ -241,7 +241,7 @@ impl<'a> Transition<'a> {
         HaSetKind.accept(&self.call.content)
     }
 
-    /// Restores what was there before elements that the content does not name any more.
+    /// Restores the earlier elements at places that the content does not name any more.
     fn leave_former(&self, cib: &mut Cib, note: &Note) -> Result<(), String> {
         let mut former = note.places().filter(|place| !self.set.wanted.contains_key(*place));
         former.try_for_each(|place| note.before(place).map(|before| cib.replace(place, before)))
@@ -253,7 +253,7 @@ impl<'a> Transition<'a> {
         if rest == note { Ok(()) } else { rest.write(&self.call.own) }
     }
 
-    /// Changes the configuration; before the first change of a place, notes what is there.
+    /// Changes the configuration; before the first change of a place, notes its element.
     fn change(&self, purpose: Purpose, edit: impl Fn(&mut Cib, &Note) -> Result<(), String>) -> Result<(), String> {
         self.change_with(purpose, edit, |cib| {
             let noted = Note::read(&self.call.own)?;
@@ -335,7 +335,7 @@ impl<'a> Transition<'a> {
         if refused(&actions, &self.set.content, &own, purpose).is_empty() {
             return Ok(());
         }
-        // What the cluster does anyway is not the effect of this change.
+        // Actions that the cluster takes anyway are no effect of this change.
         let anyway = Action::read(&tools::simulate(text)?)?;
         let forbidden = refused(actions.difference(&anyway), &self.set.content, &own, purpose);
         if forbidden.is_empty() {

@@ -1,4 +1,4 @@
-//! The note of what the cluster had before a set changed it.
+//! The note of the earlier elements at the places of a set.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,13 +10,13 @@ use super::elements::{Place, Section};
 use super::xml::Xml;
 use crate::kinds::native::note;
 
-/// What was at the places of a set, as long as it has them.
+/// The earlier elements at the places that a set has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     before: Vec<Earlier>,
 }
 
-/// What was at a place.
+/// The earlier element at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Earlier {
     place: Place,
@@ -53,7 +53,7 @@ impl Note {
         self
     }
 
-    /// What was at a place.
+    /// The earlier element at a place.
     ///
     /// # Errors
     /// The fault of the noted text.

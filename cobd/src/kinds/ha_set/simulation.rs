@@ -1,4 +1,4 @@
-//! The judgement of what the cluster would do: each action has to be the purpose of a transition, or allowed.
+//! The judgement of simulated actions: each action has to be the purpose of a transition, or allowed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(super) struct Action {
     about: String,
 }
 
-/// What a change is for, and which actions on own resources are therefore allowed.
+/// The purpose of a change allows actions on own resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Own resources change, but do not start or stop.
