@@ -154,7 +154,7 @@ killed=0 actions=0 round=0
 while [ $killed -lt "$kills" ]; do
     round=$((round + 1))
     case $((round % 3)) in
-    0) set_ha < <(ha_model) ;;
+    0) set_ha < <(ha_model /run/web-a.state 'allow: {web: [restart]}') ;;
     1) set_ha < <(ha_nothing) ;;
     2) set_ha < <(ha_model /run/web-c.state 'allow: {web: [restart]}') ;;
     esac
