@@ -166,7 +166,7 @@ mod tests {
         let remove = |step: Step| {
             let mut plan = Plan::default();
             plan.steps.push((path.clone(), step));
-            carry_out(&disk, &store, &plan, &AtomicBool::new(false), &mut Progress::new())
+            carry_out(&disk, &store, &plan, &|| false, &mut Progress::new())
         };
         assert_eq!(remove(Step::RemoveFolder).expect("done").left, std::slice::from_ref(&path));
         let told = remove(Step::RemoveStranger).expect_err("it is still there");

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use cob_files::{Content, Files, Job, NoVault, Reason, State, TreePath, Wanted};
 

@@ -6,7 +6,6 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cob_files::{Applied, Content, Files, FilesError, Job, NoVault, State, TreePath, Wanted};

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cob_files::{Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};

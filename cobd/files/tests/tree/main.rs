@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
 
