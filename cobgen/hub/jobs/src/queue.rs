@@ -115,7 +115,8 @@ pub enum NotDone {
 
 type Done = Result<Vec<Effect>, NotDone>;
 
-pub(crate) fn is_permitted(priority: Priority) -> bool {
+/// Whether jobs may have this priority.
+pub fn is_permitted(priority: Priority) -> bool {
     (MOST_IMPORTANT..=LEAST_IMPORTANT).contains(&priority)
 }
 

@@ -91,8 +91,8 @@ pub struct Drain {
     pub since: Millis,
 }
 
-/// A reason as the end of a message.
-pub(crate) fn because(reason: &str) -> String {
+/// A reason as the end of a message; an empty reason adds nothing.
+pub fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 

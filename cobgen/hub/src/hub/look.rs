@@ -9,7 +9,7 @@ use cob_hub_api::{
     AuditLine, AuditQuery, Entity, EntityKind, EntityWritten, Job, JobQuery, JobState, LogPart, Name, UsageOf, Usages,
     Whoami,
 };
-use cob_jobs::{JobId, Limit, Obstacle, Status};
+use cob_jobs::{JobId, Limit, Obstacle, Status, because};
 use cob_permissions::{self as rights, Action, Directory, Entity as Thing, Kind, Quota, Standing, may};
 use serde_json::Value;
 
@@ -17,7 +17,6 @@ use super::book::{Changes, State};
 use super::effects::tenant_of_job;
 use super::error::HubError;
 use super::orders::usages;
-use super::queue::because;
 use super::records::{HubLock, Payload};
 use super::{Caller, Hub, entity_of, rights_name, tenant_of};
 use crate::catalogue::{Catalogue, CatalogueError, Listed, Part};
@@ -183,13 +182,19 @@ impl Hub {
         self.decide(&state.directory, caller, action, &thing, exists)
     }
 
-    /// Decides whether the caller may make clusters of a template.
-    pub(super) async fn may_use(&self, caller: &Caller, tenant: &Name, template: &str) -> Result<(), HubError> {
+    /// Decides whether the caller may make clusters of a template. Returns all templates of the tenant.
+    pub(super) async fn may_use(
+        &self,
+        caller: &Caller,
+        tenant: &Name,
+        template: &str,
+    ) -> Result<Arc<BTreeMap<String, Listed>>, HubError> {
         let found = self.listed(Part::Tenant(tenant.clone()), EntityKind::Templates).await?;
         let is_shared = found.get(template).is_some_and(|entity| entity.is_shared);
         let thing = self.thing(caller, EntityKind::Templates, template, is_shared)?;
         let state = self.state.lock().await;
-        self.decide(&state.directory, caller, Action::Execute, &thing, found.contains_key(template))
+        self.decide(&state.directory, caller, Action::Execute, &thing, found.contains_key(template))?;
+        Ok(found)
     }
 
     fn thing(&self, caller: &Caller, kind: EntityKind, name: &str, is_shared: bool) -> Result<Thing, HubError> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_hub_api::{ClusterRequest, ClusterState, EntityKind, MOST_NODES, Name, Operation, Wanted};
+use cob_hub_api::{ClusterRequest, ClusterState, MOST_NODES, Name, Operation, Wanted};
 use cob_jobs::{JobId, Millis, Mode, NotDone, Priority, Request, Spec};
 use cob_permissions::{self as rights, Action, Usage};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use super::book::{Changes, State, queue_name};
 use super::error::HubError;
 use super::records::{ClusterRecord, HubLock, Payload};
 use super::{Caller, Hub, now_ms, queue, rights_name, tenant_of, user_text};
-use crate::catalogue::{Listed, Part};
+use crate::catalogue::Listed;
 use crate::job::Shape;
 use crate::provider::process;
 
@@ -52,8 +52,7 @@ impl Hub {
     ) -> Result<JobId, HubError> {
         let tenant = tenant_of(caller)?;
         check_size(&request.wanted)?;
-        self.may_use(caller, &tenant, &request.wanted.template).await?;
-        let templates = self.listed(Part::Tenant(tenant.clone()), EntityKind::Templates).await?;
+        let templates = self.may_use(caller, &tenant, &request.wanted.template).await?;
         let provider =
             request.wanted.provider.clone().or_else(|| default_provider(&templates, &request.wanted.template));
         let catalogue = self.catalogue.head()?;

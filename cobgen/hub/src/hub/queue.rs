@@ -9,7 +9,7 @@ use cob_hub_api::{
     Drain as DrainView, DrainRequest, Job, JobSelection, Name, Operation, Queue, Rule as RuleView, RuleAction,
     RuleContent,
 };
-use cob_jobs::{Action, Drain, JobId, Millis, Priority, Refused, Rule, Selection};
+use cob_jobs::{Action, Drain, JobId, Millis, NotDone, Priority, Refused, Rule, Selection, because, is_permitted};
 use cob_permissions::{self as rights, Directory, Standing, UserId, may};
 
 use super::book::Changes;
@@ -175,8 +175,8 @@ impl Hub {
             Some(Standing::Administrator) => ("an administrator", -10),
             Some(Standing::User) | None => ("a user", 0),
         };
-        if !(-20..=19).contains(&priority) {
-            return Err(HubError::Bad(format!("the priority {priority} is not between -20 and 19")));
+        if !is_permitted(Priority(priority)) {
+            return Err(HubError::Bad(NotDone::Priority(Priority(priority)).to_string()));
         }
         if priority < best {
             return self.refused(caller, &format!("{who} gives the priorities {best} to 19, not {priority}"));
@@ -217,11 +217,6 @@ pub(super) fn refusal(refused: &Refused) -> String {
         Refused::Rejected { rule, reason, .. } => format!("the rule {rule} rejects this order{}", because(reason)),
         Refused::Priority { .. } | Refused::Reference { .. } | Refused::Exhausted => refused.to_string(),
     }
-}
-
-/// A reason as the end of a message.
-pub(super) fn because(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
 fn check_reason(reason: &str) -> Result<(), HubError> {
