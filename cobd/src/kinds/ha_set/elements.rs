@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_kinds::{HaClone, HaConstraint, HaPrimitive, HaSet, Scalar, cluster_text, is_of_operators};
+use serde::{Deserialize, Serialize};
 
 use super::xml::Xml;
 
@@ -10,22 +11,12 @@ use super::xml::Xml;
 pub(super) const PROPERTIES: &str = "cib-bootstrap-options";
 
 /// The sections of the configuration with elements of a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Section {
     Resources,
     Constraints,
     Properties,
-}
-
-impl Section {
-    /// Its word in notes.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Resources => "resources",
-            Self::Constraints => "constraints",
-            Self::Properties => "properties",
-        }
-    }
 }
 
 /// The place of an element: its section and its id, or the name of a property.

@@ -183,29 +183,26 @@ impl<'a> Transition<'a> {
 
     /// All elements are in the configuration, and all resources are kept stopped.
     fn to_stopped(&self, from: &str) -> Result<(), String> {
-        self.accept()?;
-        let purpose = if from == "absent" { Purpose::Define } else { Purpose::Stop };
+        self.bring(if from == "absent" { Purpose::Define } else { Purpose::Stop }, mark, "stopped")
+    }
+
+    /// All elements are in the configuration, and no resource is kept stopped.
+    fn to_up(&self) -> Result<(), String> {
+        self.bring(Purpose::Start, unmark, "up")
+    }
+
+    /// Brings the set into a state. All changes are a single patch, so that a new resource does not hinder the others
+    /// while it is stopped.
+    fn bring(&self, purpose: Purpose, change: fn(&mut Xml), state: &str) -> Result<(), String> {
+        HaSetKind.accept(&self.call.content)?;
         self.change(purpose, |cib, note| {
             self.leave_former(cib, note)?;
             self.set.define(cib);
-            self.set.resources().for_each(|place| cib.edit(place, mark));
+            self.set.resources().for_each(|place| cib.edit(place, change));
             Ok(())
         })?;
         self.forget_former()?;
-        self.reach("stopped")
-    }
-
-    /// All changes are a single patch, so that a new resource does not hinder the others while it is stopped.
-    fn to_up(&self) -> Result<(), String> {
-        self.accept()?;
-        self.change(Purpose::Start, |cib, note| {
-            self.leave_former(cib, note)?;
-            self.set.define(cib);
-            self.set.resources().for_each(|place| cib.edit(place, unmark));
-            Ok(())
-        })?;
-        self.forget_former()?;
-        self.reach("up")
+        self.reach(state)
     }
 
     /// Own resources stop, then the earlier elements return.
@@ -235,10 +232,6 @@ impl<'a> Transition<'a> {
             }
         }
         file::delete(&self.call.own)
-    }
-
-    fn accept(&self) -> Result<(), String> {
-        HaSetKind.accept(&self.call.content)
     }
 
     /// Restores the earlier elements at places that the content does not name any more.
@@ -308,9 +301,8 @@ impl<'a> Transition<'a> {
 
     /// No element of others contains a resource of the set.
     fn is_free(&self, cib: &Cib) -> Result<(), String> {
-        let own: BTreeSet<Place> = self.set.resources().cloned().collect();
         let noted = Note::read(&self.call.own)?.unwrap_or_default();
-        let own = own.into_iter().chain(noted.places().cloned()).collect();
+        let own = self.set.resources().chain(noted.places()).cloned().collect();
         match cib.foreign_container(&self.set.resource_ids(), &own) {
             Some((id, container)) => Err(format!(
                 "{id} is a part of {container} of others; take it out of {container}, or choose another id"
@@ -376,8 +368,7 @@ impl<'a> Transition<'a> {
     fn forget_failures(&self, note: &Note) -> Result<(), String> {
         let monitor = Monitor::read(&tools::monitor()?)?;
         let cib = Cib::read(&tools::query()?)?;
-        let stopped = note.places().filter_map(|place| cib.find(place)).filter(|element| is_marked(element));
-        let failed = stopped.flat_map(primitives).filter(|one| monitor.past_failures(one.id()).is_some());
+        let failed = kept_stopped(note, &cib).filter(|one| monitor.past_failures(one.id()).is_some());
         failed.map(Xml::id).try_for_each(tools::clean_up)
     }
 
@@ -386,8 +377,7 @@ impl<'a> Transition<'a> {
         loop {
             let monitor = Monitor::read(&tools::monitor()?)?;
             let cib = Cib::read(&tools::query()?)?;
-            let stopped = note.places().filter_map(|place| cib.find(place)).filter(|element| is_marked(element));
-            let active = stopped.flat_map(primitives).map(Xml::id).find(|id| !monitor.nodes(id).is_empty());
+            let active = kept_stopped(note, &cib).map(Xml::id).find(|id| !monitor.nodes(id).is_empty());
             let Some(active) = active else { return Ok(()) };
             if Instant::now() >= self.limit {
                 return Err(format!("{active} does not stop on {}", monitor.nodes(active).join(", ")));
@@ -395,4 +385,9 @@ impl<'a> Transition<'a> {
             sleep(PAUSE);
         }
     }
+}
+
+/// The primitives at noted places that the set keeps stopped.
+fn kept_stopped<'a>(note: &Note, cib: &'a Cib) -> impl Iterator<Item = &'a Xml> {
+    note.places().filter_map(|place| cib.find(place)).filter(|element| is_marked(element)).flat_map(primitives)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cib::Cib;
-use super::elements::{Place, Section};
+use super::elements::Place;
 use super::xml::Xml;
 use crate::kinds::native::note;
 
@@ -60,20 +60,5 @@ impl Note {
     pub(super) fn before(&self, place: &Place) -> Result<Option<Xml>, String> {
         let text = self.before.iter().find(|earlier| earlier.place == *place);
         text.and_then(|earlier| earlier.element.as_deref()).map(Xml::read).transpose()
-    }
-}
-
-impl Serialize for Section {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
-}
-
-impl<'de> Deserialize<'de> for Section {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        let all = [Self::Resources, Self::Constraints, Self::Properties];
-        let found = all.into_iter().find(|section| section.word() == word);
-        found.ok_or_else(|| serde::de::Error::custom(format!("unknown section {word:?}")))
     }
 }
