@@ -1,4 +1,4 @@
-//! Change objects that edit one file or folder of others: what one of them made goes with the last of them.
+//! Change objects that edit the same file or folder of others: what a change object made there goes with the last.
 //!
 //! Each has an entry in a folder of the file, beside the own folders of all change objects: a transition reads the notes of
 //! these change objects, and not of all on the host. The entry is made before the note, and each check makes a lost entry
@@ -36,19 +36,14 @@ fn folder(own: &Path, host: &Host, path: &str) -> Option<PathBuf> {
 pub(super) fn join(own: &Path, host: &Host, path: &str) -> Result<(), String> {
     let Some((folder, name)) = folder(own, host, path).zip(own.file_name()) else { return Ok(()) };
     let entry = folder.join(name);
-    for attempt in 1.. {
-        let made = match File::options().write(true).create_new(true).open(&entry) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&folder),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => break,
-            made => made.map(drop),
-        };
-        match made {
-            Ok(()) if entry.exists() => break,
-            Err(error) if attempt == ATTEMPTS => return Err(format!("{}: {error}", entry.display())),
-            Ok(()) | Err(_) => {}
+    let make = || File::options().write(true).create(true).truncate(false).open(&entry).map(drop);
+    let mut made = make();
+    for _ in 0..ATTEMPTS {
+        if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            made = fs::create_dir_all(&folder).and_then(|()| make());
         }
     }
-    Ok(())
+    made.map_err(|error| format!("{}: {error}", entry.display()))
 }
 
 /// Removes the entry of a change object without a note.
