@@ -45,7 +45,8 @@ impl Place {
         let longest = limit.saturating_duration_since(Instant::now());
         let waited = LEFT.wait_timeout_while(here(), longest, is_taken);
         let (mut here, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        here.insert(path.clone()).then_some(Self(path))
+        // A place that is made is also dropped, and then takes this lock.
+        here.insert(path.clone()).then(|| Self(path))
     }
 }
 
@@ -97,4 +98,24 @@ fn path(own: &Path, what: &str) -> PathBuf {
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_another_thread_holds_is_not_taken_and_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join("one");
+        let held = Turn::take(&own, "edits").expect("free");
+        let others = || {
+            let taken = Turn::take(&own, "edits").is_some();
+            (taken, Turn::wait(&own, "edits", Duration::ZERO).is_ok(), here().contains(&path(&own, "edits")))
+        };
+        let seen = std::thread::scope(|scope| scope.spawn(others).join().expect("no panic"));
+        assert_eq!(seen, (false, false, true));
+        drop(held);
+        assert!(Turn::take(&own, "edits").is_some());
+    }
 }
