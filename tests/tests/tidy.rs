@@ -180,6 +180,7 @@ const ARROWS: [(&str, &str, &[&str]); 25] = [
             "cobd",
             "cobgen",
             "cobhub",
+            "cob-hub-store",
             "cob-processes",
             "cobctl",
         ],

@@ -12,7 +12,7 @@ use cob_tests::processes::{self, Signal};
 use cob_tests::wait::comes_true;
 use serde_json::{Value, json};
 
-use crate::yard::{PATIENCE, Yard, is_final, text};
+use crate::yard::{PATIENCE, Yard, list, text};
 
 const TENANTS: [&str; 3] = ["red", "green", "blue"];
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
@@ -121,8 +121,8 @@ impl Campaign {
                     processes::signal(pid, Signal::KILL);
                 }
             }
-            let (_, jobs) = yard.root("GET", "/v1/jobs", None);
-            open = jobs.as_array().expect("jobs").iter().filter(|job| !is_final(job)).cloned().collect();
+            let (_, jobs) = yard.root("GET", "/v1/jobs?open=true", None);
+            open = list(jobs);
             open.is_empty()
         });
         assert!(calm, "these jobs never end: {open:?}\n{}", yard.log());

@@ -1,6 +1,7 @@
 //! The machines of clusters, and those that providers have and no cluster knows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use cob_hub_api::{EntityKind, Machine, MachineState, Name};
 use cob_permissions::{Action, Standing, may};
@@ -9,9 +10,10 @@ use serde_json::{Map, Value};
 use super::error::HubError;
 use super::look::standing;
 use super::records::ClusterRecord;
-use super::{Caller, Hub, cluster_entity};
+use super::{Caller, Hub, cluster_entity, machines_in};
 use crate::catalogue::Part;
-use crate::job::{Log, Stop, machines};
+use crate::job::machines;
+use crate::job::{Log, Stop};
 use crate::provider::{Action as Call, CallError, MachineList, Providers, Request, VERSION, process};
 
 /// Providers: each has a name, a type and settings. Tenants may give the same name to different providers.
@@ -37,19 +39,26 @@ impl Hub {
     ///
     /// A list of machines is damaged.
     pub async fn all_machines(&self, caller: &Caller) -> Result<Vec<Machine>, HubError> {
-        let state = self.state.lock().await;
-        let mut all = Vec::new();
-        for record in state.clusters.values() {
-            let here = caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant);
-            let may_see = cluster_entity(record)
-                .is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed());
-            if here && may_see {
-                let view =
-                    |(host, machine): (String, machines::MachineRecord)| machine.view(host, Some(record.name.clone()));
-                all.extend(self.machines(record)?.into_iter().map(view));
-            }
-        }
-        Ok(all)
+        let records = {
+            let state = self.state.lock().await;
+            let here = |record: &&ClusterRecord| {
+                caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant)
+                    && cluster_entity(record).is_some_and(|entity| {
+                        may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed()
+                    })
+            };
+            state.clusters.values().filter(here).map(|record| self.place(record)).collect()
+        };
+        let tables = read_all(records).await?;
+        let machines = tables.into_iter().flat_map(|(cluster, table)| {
+            table.into_iter().map(move |(host, machine)| machine.view(host, Some(cluster.clone())))
+        });
+        Ok(machines.collect())
+    }
+
+    /// The name and the folder of a cluster.
+    fn place(&self, record: &ClusterRecord) -> (Name, PathBuf) {
+        (record.name.clone(), self.cluster_folder(&record.tenant, &record.name))
     }
 
     /// The machines that providers have and no cluster knows.
@@ -80,13 +89,11 @@ impl Hub {
 
     /// The machines on the lists of clusters, and their providers.
     async fn known(&self, sources: &mut Sources) -> Result<Known, HubError> {
-        let records: Vec<ClusterRecord> = self.state.lock().await.clusters.values().cloned().collect();
+        let records = self.state.lock().await.clusters.values().map(|record| self.place(record)).collect();
         let mut known = Known::new();
-        for record in &records {
-            for machine in self.machines(record)?.into_values() {
-                sources.add(machine.provider, &machine.sort, &machine.settings);
-                known.insert((machine.token, machine.id));
-            }
+        for machine in read_all(records).await?.into_iter().flat_map(|(_, table)| table.into_values()) {
+            sources.add(machine.provider, &machine.sort, &machine.settings);
+            known.insert((machine.token, machine.id));
         }
         Ok(known)
     }
@@ -142,4 +149,12 @@ impl Hub {
         }
         Ok(sources)
     }
+}
+
+/// The machines of clusters, read in a thread of its own: many files must not hold up the other requests. A cluster that
+/// is deleted meanwhile has no machines.
+async fn read_all(clusters: Vec<(Name, PathBuf)>) -> Result<Vec<(Name, machines::Table)>, HubError> {
+    let read = |(name, folder): (Name, PathBuf)| machines_in(&folder, &name).map(|table| (name, table));
+    let work = move || clusters.into_iter().map(read).collect::<Result<Vec<_>, _>>();
+    tokio::task::spawn_blocking(work).await.map_err(|e| HubError::Internal(e.to_string()))?
 }

@@ -397,15 +397,7 @@ impl Hub {
     }
 
     fn machines(&self, record: &ClusterRecord) -> Result<machines::Table, HubError> {
-        let folder = self.cluster_folder(&record.tenant, &record.name);
-        machines::read(&folder).map_err(|error| {
-            let file = folder.join(machines::FILE);
-            HubError::Internal(format!(
-                "the list of machines of the cluster {} can't be read: {}: {error}; restore this file from a copy",
-                record.name,
-                file.display()
-            ))
-        })
+        machines_in(&self.cluster_folder(&record.tenant, &record.name), &record.name)
     }
 
     pub(crate) fn cluster_folder(&self, tenant: &Name, name: &Name) -> PathBuf {
@@ -514,6 +506,16 @@ fn open_job(state: &State, record: &ClusterRecord) -> Option<u64> {
 }
 
 /// The first open job of each cluster, by the cluster's key in the queue.
+fn machines_in(folder: &Path, cluster: &Name) -> Result<machines::Table, HubError> {
+    machines::read(folder).map_err(|error| {
+        let file = folder.join(machines::FILE);
+        HubError::Internal(format!(
+            "the list of machines of the cluster {cluster} can't be read: {}: {error}; restore this file from a copy",
+            file.display()
+        ))
+    })
+}
+
 fn open_jobs(state: &State) -> BTreeMap<String, u64> {
     let mut first = BTreeMap::new();
     for job in state.queue.open_jobs() {
