@@ -245,3 +245,15 @@ fn jobs_of_a_canceled_creation_make_no_cluster_and_its_name_is_free_after_them()
     yard.succeeds("web/ann", second);
     assert_eq!(yard.cluster("web/ann", "b")["state"], "active");
 }
+
+#[test]
+fn the_open_jobs_of_a_cluster_are_bounded_and_a_first_deletion_is_always_possible() {
+    let yard = yard(&[]);
+    let first = create(&yard, "web/ann", "a", "slow", 0);
+    runs(&yard, first);
+    let order = |operation: &str| {
+        yard.user("web/ann", "POST", "/v1/clusters/a/operations", Some(json!({ "operation": operation }))).0
+    };
+    assert_eq!((1..50).map(|_| order("stop")).collect::<Vec<_>>(), [202; 49]);
+    assert_eq!([order("stop"), order("delete"), order("delete")], [409, 202, 409]);
+}

@@ -142,14 +142,16 @@ impl Hub {
         if is_dead && !is_deletion {
             return Err(not_created(name));
         }
+        // A first deletion is always possible, and further deletions count.
+        let is_first_deletion = is_deletion && !pending(&state, &record).any(|other| *other == operation);
+        if !is_first_deletion && pending(&state, &record).count() >= MOST_OPEN {
+            return Err(HubError::Conflict(format!("{MOST_OPEN} jobs of the cluster {name} wait or run already")));
+        }
         if !is_deletion {
             let most = |more: Option<&Operation>| record.most_nodes(pending(&state, &record).chain(more));
             let machines = most(Some(&operation)) - most(None);
             let wanted = Usage { machines, clusters: 0, parallel_jobs: 1 };
             check_quota(&state, &tenant, &record.owner, &wanted)?;
-            if pending(&state, &record).count() >= MOST_OPEN {
-                return Err(HubError::Conflict(format!("{MOST_OPEN} jobs of the cluster {name} wait or run already")));
-            }
         }
         let order = Order { caller, tenant: &tenant, cluster: name, operation, record: None, provider: None, priority };
         self.submit(&mut state, order).await
