@@ -346,9 +346,11 @@ fn default_provider(templates: &BTreeMap<String, Listed>, template: &str) -> Opt
     }
     let mut names = vec![template];
     let mut seen = BTreeSet::new();
-    // The catalogue refuses circles; a name is looked at once in any case.
-    while let Some(name) = names.pop().filter(|name| seen.insert(*name)) {
-        let Some(definition) = templates.get(name).map(|listed| &listed.definition) else { continue };
+    while let Some(name) = names.pop() {
+        // Two includes may share a parent. The catalogue refuses circles.
+        let is_new = seen.insert(name);
+        let Some(listed) = templates.get(name).filter(|_| is_new) else { continue };
+        let definition = &listed.definition;
         if let Some(provider) = definition["defaults"]["provider"].as_str() {
             return Some(provider.to_owned());
         }
@@ -394,6 +396,9 @@ mod tests {
             "child": {"parent": "base"},
             "mixed": {"parent": "base", "includes": ["cloudy", "plain"]},
             "own": {"parent": "base", "includes": ["cloudy"], "defaults": {"provider": "own"}},
+            "one": {"parent": "plain", "partial": true},
+            "two": {"parent": "plain", "partial": true},
+            "diamond": {"parent": "base", "includes": ["one", "two"]},
             "none": {},
             "circle": {"parent": "circle"},
         });
@@ -405,9 +410,9 @@ mod tests {
         let all = templates.as_object().expect("a map").iter();
         let templates = all.map(|(name, definition)| (name.clone(), listed(definition))).collect();
         let provider = |name: &str| default_provider(&templates, name);
-        let found = ["base", "child", "mixed", "own", "none", "circle", "unknown"].map(provider);
-        let expected =
-            [Some("metal"), Some("metal"), Some("cloud"), Some("own"), Some("process"), Some("process"), None];
-        assert_eq!(found, expected.map(|name| name.map(str::to_owned)));
+        let found = ["base", "child", "mixed", "own", "diamond", "none", "circle"].map(provider);
+        let expected = ["metal", "metal", "cloud", "own", "metal", "process", "process"];
+        assert_eq!(found, expected.map(|name| Some(name.to_owned())));
+        assert_eq!(provider("unknown"), None);
     }
 }
