@@ -220,3 +220,40 @@ fn rules_end_with_their_tenant() {
     }
     assert_eq!(names(&yard), ["all"]);
 }
+
+#[test]
+fn jobs_of_a_canceled_creation_make_no_cluster_and_its_name_is_free_after_them() {
+    let yard = yard(&["--parallel-jobs", "1"]);
+    let first = create(&yard, "web/ann", "a", "slow", 0);
+    runs(&yard, first);
+    let creation = create(&yard, "web/ann", "b", "shop", 0);
+    let resize = yard.operate("web/ann", "b", json!({ "operation": "resize", "nodes": 2 }));
+    let deletion = yard.operate("web/ann", "b", json!({ "operation": "delete" }));
+    let cancel = |id: u64| yard.user("web/ann", "POST", &format!("/v1/jobs/{id}/cancel"), None).0;
+    assert_eq!(cancel(creation), 202);
+    let ended = state(&yard, resize);
+    let why = format!("it depends on job {creation}, which was canceled");
+    assert_eq!((&ended["state"], &ended["reason"]), (&json!("canceled"), &json!(why)));
+    let again = || yard.user("web/ann", "POST", "/v1/clusters", Some(order("b", "shop")));
+    let (status, refused) = again();
+    let why = format!("job {deletion} of a former cluster b has not ended; wait for its end, or cancel it");
+    assert_eq!((status, &refused["error"]), (409, &json!(why)));
+    assert_eq!(cancel(deletion), 202);
+    let second = job(again());
+    go(&yard);
+    yard.succeeds("web/ann", first);
+    yard.succeeds("web/ann", second);
+    assert_eq!(yard.cluster("web/ann", "b")["state"], "active");
+}
+
+#[test]
+fn the_open_jobs_of_a_cluster_are_bounded_and_a_first_deletion_is_always_possible() {
+    let yard = yard(&[]);
+    let first = create(&yard, "web/ann", "a", "slow", 0);
+    runs(&yard, first);
+    let order = |operation: &str| {
+        yard.user("web/ann", "POST", "/v1/clusters/a/operations", Some(json!({ "operation": operation }))).0
+    };
+    assert_eq!((1..50).map(|_| order("stop")).collect::<Vec<_>>(), [202; 49]);
+    assert_eq!([order("stop"), order("delete"), order("delete")], [409, 202, 409]);
+}

@@ -259,6 +259,27 @@ async fn no_change_of_an_operator_is_lost() {
 }
 
 #[tokio::test]
+async fn a_refused_attempt_takes_no_resource_of_operators() {
+    let Some(_cluster) = Cluster::of("a_refused_attempt_takes_no_resource_of_operators") else { return };
+    let (mut bench, kind) = (Bench::new(), setting("ha-set"));
+    let content = r#"{"primitives":{"web":{"type":"ocf:pacemaker:Dummy"}},"others":["theirs"],
+        "constraints":{"away":{"location":"theirs","node":"n1","score":"-INFINITY"}}}"#;
+    let mut context = bench.context(&kind, content);
+    let why = reason(bench.transition(&context, "absent", "stopped").await);
+    assert!(why.contains("nothing was changed: the cluster would stop theirs"), "{why}");
+    assert_eq!(bench.state(&context).await, "absent");
+    // The operator makes the resource instead, and the set leaves.
+    let web = r#"<primitive id="web" class="ocf" provider="pacemaker" type="Dummy"/>"#;
+    run(&format!("cibadmin --create --scope resources --xml-text '{web}' && crm_resource --wait"));
+    let made = configuration();
+    assert_eq!(bench.state(&context).await, "outdated");
+    context.leaving = true;
+    assert_eq!(bench.state(&context).await, "absent");
+    moved(&mut bench, &context, "outdated", "absent").await;
+    assert_eq!((configuration(), nodes("web")), (made, vec!["n1".to_owned()]));
+}
+
+#[tokio::test]
 async fn a_failed_start_and_a_lost_quorum_are_reported() {
     let Some(mut cluster) = Cluster::of("a_failed_start_and_a_lost_quorum_are_reported") else { return };
     let (mut bench, kind) = (Bench::new(), setting("ha-set"));
@@ -285,6 +306,7 @@ async fn a_failed_start_and_a_lost_quorum_are_reported() {
     let wrong = bench.context(&kind, content);
     let why = reason(bench.transition(&wrong, "absent", "stopped").await);
     assert!(why.contains("the configuration would be wrong: crm_verify"), "{why}");
+    assert_eq!(bench.state(&wrong).await, "absent");
     // Without a cluster, the state is unknown, and a transition fails.
     for program in cluster.programs.iter_mut().rev() {
         let _ = program.kill();

@@ -83,6 +83,10 @@ impl Native for HaSetKind {
         let set = Set::of(cob_kinds::parse(&call.content)?)?;
         // An observed set has no note: elements of others count as its own.
         let note = if call.observed { Some(Note::default()) } else { Note::read(&call.own)? };
+        if note.is_none() && call.leaving {
+            // It has changed nothing, and elements of others with its ids stay.
+            return Ok(Found::state("absent"));
+        }
         if let Err(why) = tools::are_there() {
             return if note.is_none() { Ok(Found::differing("absent", why)) } else { Err(why) };
         }
@@ -248,14 +252,7 @@ impl<'a> Transition<'a> {
 
     /// Changes the configuration; before the first change of a place, notes its element.
     fn change(&self, purpose: Purpose, edit: impl Fn(&mut Cib, &Note) -> Result<(), String>) -> Result<(), String> {
-        self.change_with(purpose, edit, |cib| {
-            let noted = Note::read(&self.call.own)?;
-            let note = noted.clone().unwrap_or_default().including(self.set.wanted.keys(), cib);
-            if noted.as_ref() != Some(&note) {
-                note.write(&self.call.own)?;
-            }
-            Ok(note)
-        })
+        self.change_with(purpose, edit, |note, cib| note.including(self.set.wanted.keys(), cib))
     }
 
     /// Changes the configuration at the noted places.
@@ -264,39 +261,49 @@ impl<'a> Transition<'a> {
         purpose: Purpose,
         edit: impl Fn(&mut Cib, &Note) -> Result<(), String>,
     ) -> Result<(), String> {
-        self.change_with(purpose, edit, |_| Ok(Note::read(&self.call.own)?.unwrap_or_default()))
+        self.change_with(purpose, edit, |note, _| note)
     }
 
-    /// Repeats the change until no other program has changed the configuration in between.
+    /// Repeats the change until no other program has changed the configuration in between. A refused change notes
+    /// nothing: others may change the elements before the next attempt.
     fn change_with(
         &self,
         purpose: Purpose,
         edit: impl Fn(&mut Cib, &Note) -> Result<(), String>,
-        noted: impl Fn(&Cib) -> Result<Note, String>,
+        noted: impl Fn(Note, &Cib) -> Note,
     ) -> Result<(), String> {
+        let before = Note::read(&self.call.own)?;
         loop {
             Monitor::read(&tools::monitor()?)?;
             let text = tools::query()?;
             let cib = Cib::read(&text)?;
             self.is_free(&cib)?;
-            let note = noted(&cib)?;
+            let note = noted(before.clone().unwrap_or_default(), &cib);
             let mut new = cib.clone();
             edit(&mut new, &note)?;
             if new == cib {
-                return Ok(());
+                return self.keep(&note);
             }
             let changed = new.text();
             tools::verify(&changed).map_err(|why| format!("the configuration would be wrong: {why}"))?;
             self.is_allowed(purpose, (&cib, &text), (&new, &changed), &note)?;
-            let Some(patch) = tools::patch_between(&text, &changed)? else { return Ok(()) };
+            let patch = tools::patch_between(&text, &changed)?;
+            self.keep(&note)?;
+            let Some(patch) = patch else { return Ok(()) };
             match tools::patch(&patch)? {
                 Patched::Done => return Ok(()),
                 Patched::Outdated if Instant::now() < self.limit => sleep(AGAIN),
                 Patched::Outdated => {
+                    before.map_or_else(|| file::delete(&self.call.own), |before| self.keep(&before))?;
                     return Err("other programs changed the configuration again and again".to_owned());
                 }
             }
         }
+    }
+
+    /// Writes a note, unless it is there already.
+    fn keep(&self, note: &Note) -> Result<(), String> {
+        if Note::read(&self.call.own)?.as_ref() == Some(note) { Ok(()) } else { note.write(&self.call.own) }
     }
 
     /// No element of others contains a resource of the set.

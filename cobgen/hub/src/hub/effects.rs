@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::book::{Changes, State};
 use super::depots;
 use super::error::HubError;
+use super::orders::not_created;
 use super::records::{ClusterKey, ClusterRecord};
 use super::runner::News;
 use super::{Hub, now_ms};
@@ -295,6 +296,10 @@ impl Hub {
         let tenant = tenant_of_job(&job.spec.tenant)?;
         let name = job.spec.payload.cluster.clone();
         let record = state.clusters.get(&(tenant.clone(), name.clone())).ok_or_else(missing)?;
+        let is_created = !matches!(record.state, ClusterState::Terminated | ClusterState::Incomplete);
+        if !is_created && !matches!(job.spec.payload.operation, Operation::Create {} | Operation::Delete {}) {
+            return Err(not_created(&name));
+        }
         let home = self.cluster_folder(&tenant, &name);
         let newest = self.catalogue.head()?;
         let operation = job.spec.payload.operation.clone();

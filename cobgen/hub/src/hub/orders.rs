@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_hub_api::{ClusterRequest, ClusterState, MOST_NODES, Name, Operation, Wanted};
-use cob_jobs::{JobId, Millis, Mode, NotDone, Priority, Request, Spec};
+use cob_jobs::{Job, JobId, Millis, Mode, NotDone, Outcome, Priority, Request, Spec};
 use cob_permissions::{self as rights, Action, Usage};
 use serde::Serialize;
 
@@ -61,6 +61,11 @@ impl Hub {
         let former = state.clusters.get(&id).cloned();
         if former.as_ref().is_some_and(|cluster| cluster.state != ClusterState::Terminated) {
             return Err(HubError::Conflict(format!("there is a cluster {} already", request.name)));
+        }
+        // A job of the former cluster would work on the new cluster.
+        if let Some(job) = jobs_of(&state, &queue_name(&tenant, &request.name)).next() {
+            let what = format!("job {} of a former cluster {} has not ended", job.id, request.name);
+            return Err(HubError::Conflict(format!("{what}; wait for its end, or cancel it")));
         }
         let owner = caller.subject.user.name.clone();
         let wanted = Usage { machines: request.wanted.nodes, clusters: 1, parallel_jobs: 1 };
@@ -135,17 +140,18 @@ impl Hub {
         let is_dead = matches!(record.state, ClusterState::Terminated | ClusterState::Incomplete);
         let is_deletion = operation == (Operation::Delete {});
         if is_dead && !is_deletion {
-            let what = format!("the cluster {name} was not created; only `delete` is possible");
-            return Err(HubError::Conflict(what));
+            return Err(not_created(name));
+        }
+        // A first deletion is always possible, and further deletions count.
+        let is_first_deletion = is_deletion && !pending(&state, &record).any(|other| *other == operation);
+        if !is_first_deletion && pending(&state, &record).count() >= MOST_OPEN {
+            return Err(HubError::Conflict(format!("{MOST_OPEN} jobs of the cluster {name} wait or run already")));
         }
         if !is_deletion {
             let most = |more: Option<&Operation>| record.most_nodes(pending(&state, &record).chain(more));
             let machines = most(Some(&operation)) - most(None);
             let wanted = Usage { machines, clusters: 0, parallel_jobs: 1 };
             check_quota(&state, &tenant, &record.owner, &wanted)?;
-            if pending(&state, &record).count() >= MOST_OPEN {
-                return Err(HubError::Conflict(format!("{MOST_OPEN} jobs of the cluster {name} wait or run already")));
-            }
         }
         let order = Order { caller, tenant: &tenant, cluster: name, operation, record: None, provider: None, priority };
         self.submit(&mut state, order).await
@@ -182,6 +188,11 @@ impl Hub {
             self.provider_of(state, record)
         });
         let queue_name = queue_name(tenant, cluster);
+        // If the creation is canceled or fails, only a deletion makes sense.
+        let creation = jobs_of(state, &queue_name).find(|job| job.spec.payload.operation == Operation::Create {});
+        let creation = creation.filter(|_| operation != Operation::Delete {}).map(|job| job.id);
+        let needs = |JobId(id)| Some((i64::try_from(id).ok()?, BTreeSet::from([Outcome::Succeeded])));
+        let dependencies = creation.and_then(needs).into_iter().collect();
         let user = user_text(&caller.subject.user);
         let request = Request {
             spec: Spec {
@@ -196,7 +207,7 @@ impl Hub {
                 priority: Priority(priority),
                 max_attempts: ATTEMPTS,
             },
-            dependencies: Vec::new(),
+            dependencies,
         };
         let mut changes = Changes::default();
         if let Some(record) = &record {
@@ -227,10 +238,7 @@ impl Hub {
         let machines = self.machines(record).unwrap_or_default();
         let of_machine = machines.into_values().next().map(|machine| machine.provider.to_string());
         let name = record.queue_name();
-        let of_job = || {
-            let mut open = state.queue.open_jobs().filter(|job| job.spec.cluster.as_ref() == Some(&name));
-            open.find_map(|job| job.spec.provider.clone())
-        };
+        let of_job = || jobs_of(state, &name).find_map(|job| job.spec.provider.clone());
         of_machine.or_else(|| record.shape.wanted.provider.clone()).or_else(of_job)
     }
 
@@ -254,12 +262,18 @@ impl Hub {
 
 /// The operations of a cluster's jobs that have not ended.
 pub(super) fn pending<'a>(state: &'a State, record: &ClusterRecord) -> impl Iterator<Item = &'a Operation> {
-    let name = queue_name(&record.tenant, &record.name);
-    state
-        .queue
-        .open_jobs()
-        .filter(move |job| job.spec.cluster.as_deref() == Some(name.as_str()))
-        .map(|job| &job.spec.payload.operation)
+    jobs_of(state, &record.queue_name()).map(|job| &job.spec.payload.operation)
+}
+
+/// The jobs of a cluster that have not ended, by the cluster's key in the queue.
+fn jobs_of<'a>(state: &'a State, cluster: &str) -> impl Iterator<Item = &'a Job<Payload, HubLock>> + use<'a> {
+    let cluster = cluster.to_owned();
+    state.queue.open_jobs().filter(move |job| job.spec.cluster.as_ref() == Some(&cluster))
+}
+
+/// The refusal of an operation on a cluster without a successful creation.
+pub(super) fn not_created(cluster: &Name) -> HubError {
+    HubError::Conflict(format!("the cluster {cluster} was not created; only `delete` is possible"))
 }
 
 /// What a tenant and an owner have. What pending jobs will take counts.
@@ -332,9 +346,11 @@ fn default_provider(templates: &BTreeMap<String, Listed>, template: &str) -> Opt
     }
     let mut names = vec![template];
     let mut seen = BTreeSet::new();
-    // The catalogue refuses circles; a name is looked at once in any case.
-    while let Some(name) = names.pop().filter(|name| seen.insert(*name)) {
-        let Some(definition) = templates.get(name).map(|listed| &listed.definition) else { continue };
+    while let Some(name) = names.pop() {
+        // Two includes may share a parent. The catalogue refuses circles.
+        let is_new = seen.insert(name);
+        let Some(listed) = templates.get(name).filter(|_| is_new) else { continue };
+        let definition = &listed.definition;
         if let Some(provider) = definition["defaults"]["provider"].as_str() {
             return Some(provider.to_owned());
         }
@@ -380,6 +396,9 @@ mod tests {
             "child": {"parent": "base"},
             "mixed": {"parent": "base", "includes": ["cloudy", "plain"]},
             "own": {"parent": "base", "includes": ["cloudy"], "defaults": {"provider": "own"}},
+            "one": {"parent": "plain", "partial": true},
+            "two": {"parent": "plain", "partial": true},
+            "diamond": {"parent": "base", "includes": ["one", "two"]},
             "none": {},
             "circle": {"parent": "circle"},
         });
@@ -391,9 +410,9 @@ mod tests {
         let all = templates.as_object().expect("a map").iter();
         let templates = all.map(|(name, definition)| (name.clone(), listed(definition))).collect();
         let provider = |name: &str| default_provider(&templates, name);
-        let found = ["base", "child", "mixed", "own", "none", "circle", "unknown"].map(provider);
-        let expected =
-            [Some("metal"), Some("metal"), Some("cloud"), Some("own"), Some("process"), Some("process"), None];
-        assert_eq!(found, expected.map(|name| name.map(str::to_owned)));
+        let found = ["base", "child", "mixed", "own", "diamond", "none", "circle"].map(provider);
+        let expected = ["metal", "metal", "cloud", "own", "metal", "process", "process"];
+        assert_eq!(found, expected.map(|name| Some(name.to_owned())));
+        assert_eq!(provider("unknown"), None);
     }
 }
