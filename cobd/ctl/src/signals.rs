@@ -35,8 +35,8 @@ impl Ends {
     }
 }
 
-/// Ctrl-C. Once this value exists, Ctrl-C does not end the program by itself, and a press between two waits counts in
-/// the next wait.
+/// Ctrl-C. Once this value exists, a first Ctrl-C does not end the program by itself, and a press between two waits
+/// counts in the next wait. A second Ctrl-C ends the program at once: it may be waiting for a host that hangs.
 #[derive(Debug, Clone)]
 pub struct Interrupts(watch::Receiver<bool>);
 
@@ -51,6 +51,10 @@ impl Interrupts {
         tokio::spawn(async move {
             if interrupt.recv().await.is_some() {
                 press.send_replace(true);
+            }
+            if interrupt.recv().await.is_some() {
+                #[expect(clippy::disallowed_methods, reason = "the command may never return to main")]
+                std::process::exit(i32::from(Failure::ended_by(SignalKind::interrupt()).code()));
             }
         });
         Ok(Self(pressed))
@@ -67,7 +71,14 @@ impl Interrupts {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, Signal as Number, kill_process};
+
     use super::*;
+
+    const CHILD: &str = "COB_TEST_INTERRUPTS";
 
     #[tokio::test]
     async fn a_press_between_two_waits_counts_in_the_next_wait() {
@@ -79,5 +90,34 @@ mod tests {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).expect("sent");
         interrupts.clone().pressed().await;
         interrupts.pressed().await;
+    }
+
+    #[tokio::test]
+    async fn as_child() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let interrupts = Interrupts::open().expect("opened");
+        println!("\nopened");
+        interrupts.pressed().await;
+        println!("\npressed");
+        pending::<()>().await;
+    }
+
+    #[test]
+    fn a_second_press_ends_a_program_that_does_not_end_by_itself() {
+        let mut command = Command::new(std::env::current_exe().expect("known"));
+        command.args(["--exact", "signals::tests::as_child", "--nocapture"]).env(CHILD, "1").stdout(Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let press = |child: &Child| {
+            let pid = Pid::from_child(child);
+            kill_process(pid, Number::INT).expect("sent");
+        };
+        assert!(lines.any(|line| line == "opened"));
+        press(&child);
+        assert!(lines.any(|line| line == "pressed"));
+        press(&child);
+        assert_eq!(child.wait().expect("ended").code(), Some(130));
     }
 }

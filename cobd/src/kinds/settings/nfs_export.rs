@@ -204,6 +204,11 @@ impl Spec for Export {
         format!("{} in {}", self.path, self.file)
     }
 
+    fn turn(&self) -> Option<&'static str> {
+        // The program reads all files, and the folder goes with the last export.
+        Some("exports")
+    }
+
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
         let mut found = json!({ FILE: self.host.read_if_there(&self.file)? });
         if self.live {
