@@ -66,10 +66,10 @@ async function ask(page, method, path, body) {
 async function looksRight(page, name) {
   for (const width of [1400, 390]) {
     await page.setViewportSize({ width, height: 900 });
+    await shot(page, `${name}-${width}`);
     assert.deepEqual(await findings(page), [], `${name} at ${width} pixels`);
     const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(wider <= 0, `${name} is ${wider} pixels too wide`);
-    await shot(page, `${name}-${width}`);
   }
   await page.setViewportSize({ width: 1400, height: 900 });
 }
@@ -408,17 +408,21 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await ben.getByLabel("Effect").selectOption("reject");
   await ben.getByRole("checkbox", { name: "resize" }).check();
   await ben.getByText("More conditions").click();
-  await ben.getByLabel("Users").fill("eve");
+  await ben.getByRole("textbox", { name: /^Users/ }).fill("eve");
   await ben.getByRole("button", { name: "Save the rule" }).click();
   assert.match(await ben.getByRole("dialog").getByRole("alert").textContent(), /there is no user "eve"/);
-  await ben.getByLabel("Users").fill("ann");
+  await ben.getByRole("textbox", { name: /^Users/ }).fill("ann");
   await ben.getByLabel("Effect").selectOption("pause");
   await ben.getByRole("button", { name: "Save the rule" }).click();
   await closed(ben);
   await ben.getByRole("row", { name: /small-steps tenant web pause jobs of the user web\/ann for the operation resize/ }).waitFor();
   await page.getByRole("row", { name: /small-steps tenant web/ }).waitFor();
 
-  await view(page, "#/cluster/blog");
+  const wanted = { template: "site", nodes: 1, services: ["web", "log"] };
+  const { job } = await ask(page, "POST", "clusters", { name: "wall", wanted });
+  await view(page, `#/job/${job}`);
+  await ended(page, "succeeded");
+  await view(page, "#/cluster/wall");
   let dialog = await planned(page, "Resize", (form) => form.getByLabel("Nodes").fill("2"));
   await dialog.getByRole("button", { name: "Resize" }).click();
   await page.getByText("the rule web/small-steps pauses it").waitFor();
@@ -426,7 +430,7 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await page.getByRole("button", { name: "Cancel the job" }).click();
   await ended(page, "canceled");
   await ben.getByRole("button", { name: "Change web/small-steps" }).click();
-  assert.equal(await ben.getByLabel("Users").inputValue(), "web/ann");
+  assert.equal(await ben.getByRole("textbox", { name: /^Users/ }).inputValue(), "web/ann");
   await ben.getByLabel("Effect").selectOption("continue");
   await ben.getByRole("button", { name: "Save the rule" }).click();
   await ben.getByRole("row", { name: /small-steps tenant web off/ }).waitFor();
@@ -441,9 +445,9 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await ended(page, "succeeded");
 
   // A service is chosen, not typed.
-  await view(page, "#/cluster/blog");
+  await view(page, "#/cluster/wall");
   dialog = await planned(page, "Services", (form) => form.getByRole("checkbox", { name: "log" }).uncheck());
-  await dialog.getByLabel(/^Type/).fill("blog");
+  await dialog.getByLabel(/^Type/).fill("wall");
   await looksRight(page, "hub-change-services");
   await dialog.getByRole("button", { name: "Change services" }).click();
   await page.getByRole("heading", { name: /remove log/ }).waitFor();
@@ -462,9 +466,9 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await roots.close();
   await bens.close();
 
-  await view(page, "#/cluster/blog");
+  await view(page, "#/cluster/wall");
   dialog = await planned(page, "Delete");
-  await dialog.getByLabel(/^Type/).fill("blog");
+  await dialog.getByLabel(/^Type/).fill("wall");
   await dialog.getByRole("button", { name: "Delete" }).click();
   await ended(page, "succeeded");
   assert.deepEqual(faults, []);
