@@ -296,12 +296,12 @@ test("a rule pauses jobs; filters, pages and priorities show and order them", { 
 
   // The hub decides which priority a person may give.
   await page.getByRole("button", { name: "Set the priority" }).click();
-  await page.getByLabel("Priority").fill("-5");
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("-5");
   await page.getByRole("dialog").getByRole("button", { name: "Set the priority" }).click();
-  assert.match(await page.getByRole("dialog").getByRole("alert").textContent(), /a user gives priorities 0 to 19, not -5/);
-  await page.getByLabel("Priority").fill("seven");
+  assert.match(await page.getByRole("dialog").getByRole("alert").textContent(), /a user gives the priorities 0 to 19, not -5/);
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("seven");
   assert.ok(await page.getByRole("dialog").getByRole("button", { name: "Set the priority" }).isDisabled());
-  await page.getByLabel("Priority").fill("7");
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("7");
   await page.getByRole("dialog").getByRole("button", { name: "Set the priority" }).click();
   await closed(page);
   await page.getByText("priority 7").waitFor();
@@ -318,6 +318,7 @@ test("a rule pauses jobs; filters, pages and priorities show and order them", { 
   await view(page, "#/jobs");
   await page.getByLabel("State").selectOption("queued");
   await page.getByLabel("User").fill("web/ann");
+  await page.keyboard.press("Enter");
   await page.waitForURL(/#\/jobs\?state=queued&user=web%2Fann$/);
   await rows(page).nth(49).waitFor();
   assert.equal(await rows(page).count(), 50);
@@ -338,7 +339,7 @@ test("a rule pauses jobs; filters, pages and priorities show and order them", { 
   await rows(page).nth(2).waitFor({ state: "detached" });
   assert.equal(await rows(page).count(), 2);
   await page.getByRole("button", { name: `Priority 0 of job ${last}: change` }).click();
-  await page.getByLabel("Priority").fill("19");
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("19");
   await page.keyboard.press("Enter");
   await closed(page);
   await page.getByRole("button", { name: `Priority 19 of job ${last}: change` }).waitFor();
@@ -415,8 +416,8 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await ben.getByLabel("Effect").selectOption("pause");
   await ben.getByRole("button", { name: "Save the rule" }).click();
   await closed(ben);
-  await ben.getByRole("row", { name: /small-steps tenant web pause jobs of the user web\/ann for the operation resize/ }).waitFor();
-  await page.getByRole("row", { name: /small-steps tenant web/ }).waitFor();
+  await ben.getByRole("row", { name: /small-steps.*of the tenant web.*pause jobs of the user web\/ann for the operation resize/ }).waitFor();
+  await page.getByRole("row", { name: /small-steps.*of the tenant web/ }).waitFor();
 
   const wanted = { template: "site", nodes: 1, services: ["web", "log"] };
   const { job } = await ask(page, "POST", "clusters", { name: "wall", wanted });
@@ -433,7 +434,7 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   assert.equal(await ben.getByRole("textbox", { name: /^Users/ }).inputValue(), "web/ann");
   await ben.getByLabel("Effect").selectOption("continue");
   await ben.getByRole("button", { name: "Save the rule" }).click();
-  await ben.getByRole("row", { name: /small-steps tenant web off/ }).waitFor();
+  await ben.getByRole("row", { name: /small-steps.*of the tenant web.*off/ }).waitFor();
   await page.getByRole("button", { name: "Try again" }).click();
   dialog = page.getByRole("dialog");
   assert.equal(await dialog.getByLabel("Nodes").inputValue(), "2", "the values of the earlier order");

@@ -118,9 +118,7 @@ function Rules({ rules, keeps, ask }: { rules: Rule[]; keeps: boolean; ask: (wis
         <tr>
           <th scope="col">Order</th>
           <th scope="col">Rule</th>
-          <th scope="col">Kept by</th>
           <th scope="col">Effect</th>
-          <th scope="col">Reason</th>
           {keeps && (
             <th scope="col">
               <span class="hidden">Changes</span>
@@ -132,14 +130,14 @@ function Rules({ rules, keeps, ask }: { rules: Rule[]; keeps: boolean; ask: (wis
         {rules.map((rule) => (
           <tr key={ruleId(rule)}>
             <td class="number">{rule.content.priority}</td>
-            <th scope="row" class="id">
-              {rule.name}
+            <th scope="row">
+              <span class="id">{rule.name}</span>
+              <span class="last-line">{rule.tenant ? `of the tenant ${rule.tenant}` : "of the hub"}</span>
             </th>
-            <td>{rule.tenant ? `tenant ${rule.tenant}` : "the hub"}</td>
             <td class="detail">
               {actionWords(rule.content.action)} {selectionWords(rule.content.jobs)}
+              {rule.content.reason && <span class="last-line">{rule.content.reason}</span>}
             </td>
-            <td class="detail">{rule.content.reason || "–"}</td>
             {keeps && (
               <td class="right">
                 <span class="buttons">
