@@ -337,6 +337,7 @@ test("a rule pauses jobs; filters, pages and priorities show and order them", { 
   await page.keyboard.press("Enter");
   await page.waitForURL(/cluster=wiki/);
   await rows(page).nth(2).waitFor({ state: "detached" });
+  await rows(page).nth(1).waitFor();
   assert.equal(await rows(page).count(), 2);
   await page.getByRole("button", { name: `Priority 0 of job ${last}: change` }).click();
   await page.getByRole("textbox", { name: /^Priority/ }).fill("19");
