@@ -373,7 +373,6 @@ test("a rule pauses jobs; filters, pages and priorities show and order them", { 
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   await page.getByRole("button", { name: "Cancel the job" }).click();
   await ended(page, "canceled");
-  await page.getByRole("button", { name: "Try again" }).waitFor();
   await root.getByRole("button", { name: "Accept orders again" }).click();
   await root.getByRole("button", { name: "Accept orders", exact: true }).click();
   await root.getByText("The hub accepts new orders.").waitFor();
