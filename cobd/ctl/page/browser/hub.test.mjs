@@ -441,8 +441,9 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await dialog.getByRole("button", { name: "Show the plan" }).click();
   await dialog.locator(".plan").waitFor({ timeout: JOB });
   await looksRight(page, "hub-try-again");
+  const earlier = page.url();
   await dialog.getByRole("button", { name: "Resize" }).click();
-  await page.getByRole("heading", { name: /resize to 2 nodes/ }).waitFor();
+  await page.waitForURL((now) => now.href !== earlier);
   await ended(page, "succeeded");
 
   // A service is chosen, not typed.
@@ -451,7 +452,7 @@ test("an administrator keeps rules of the tenant; a job is tried again", { skip 
   await dialog.getByLabel(/^Type/).fill("wall");
   await looksRight(page, "hub-change-services");
   await dialog.getByRole("button", { name: "Change services" }).click();
-  await page.getByRole("heading", { name: /remove log/ }).waitFor();
+  await page.getByRole("heading", { name: /^Job \d+: remove log/ }).waitFor();
   await ended(page, "succeeded");
 
   // The page shows the refusal of a person who has lost the right meanwhile.
