@@ -52,14 +52,29 @@ cobs:
       start: "exec sleep 1d"
       env: {GREETING: "{{ cluster.config.greeting }}"}
 YAML
+cat >"$work/log.yaml" <<'YAML'
+cobs:
+  server:
+    kind: service
+    content:
+      start: "exec sleep 1d"
+YAML
+cat >"$work/choice.yaml" <<'YAML'
+partial: true
+compatibility:
+  services: [web, log]
+YAML
 cat >"$work/site.yaml" <<'YAML'
 description: A web site
+includes: [choice]
 defaults:
   services: [web]
   config: {greeting: hello}
 YAML
 say catalogue set-file security.yaml "$work/security.yaml" --shared
 say catalogue set service web "$work/web.yaml"
+say catalogue set service log "$work/log.yaml"
+say catalogue set template choice "$work/choice.yaml"
 say catalogue set template site "$work/site.yaml"
 COB_HUB_URL=http://$address; export COB_HUB_URL
 cd "$folder" && npm run --silent hub

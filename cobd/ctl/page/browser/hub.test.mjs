@@ -48,6 +48,35 @@ async function planned(page, button, fill = async () => {}) {
 
 const ended = (page, state) => page.locator(".head .class-word", { hasText: state }).waitFor({ timeout: JOB });
 
+/** Sends a request in the session of the page. */
+async function ask(page, method, path, body) {
+  const answer = await page.evaluate(
+    async ([method, path, body]) => {
+      const headers = { authorization: `Bearer ${sessionStorage.getItem("cob-hub-token")}`, "content-type": "application/json" };
+      const response = await fetch(`/v1/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+      return { ok: response.ok, text: await response.text() };
+    },
+    [method, path, body],
+  );
+  assert.ok(answer.ok, `${method} ${path}: ${answer.text}`);
+  return answer.text ? JSON.parse(answer.text) : undefined;
+}
+
+/** The view has no finding of axe, at 390 pixels it is not wider than the window, and it is photographed in both sizes. */
+async function looksRight(page, name) {
+  for (const width of [1400, 390]) {
+    await page.setViewportSize({ width, height: 900 });
+    await shot(page, `${name}-${width}`);
+    assert.deepEqual(await findings(page), [], `${name} at ${width} pixels`);
+    const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(wider <= 0, `${name} is ${wider} pixels too wide`);
+  }
+  await page.setViewportSize({ width: 1400, height: 900 });
+}
+
+const closed = (page) => page.getByRole("dialog").waitFor({ state: "detached" });
+const rows = (page) => page.locator("table.jobs tbody tr");
+
 test("a wrong password is refused, a right one opens the clusters", { skip }, async () => {
   const { page, context, faults } = await openIn(browser, { to: url, wait: false });
   await page.getByLabel("User").fill("web/ann");
@@ -235,10 +264,223 @@ test("users, quotas, tokens and the audit", { skip }, async () => {
   await context.close();
 });
 
+test("a rule pauses jobs; filters, pages and priorities show and order them", { skip }, async () => {
+  const { page: root, context: roots } = await logIn("root");
+  await view(root, "#/queue");
+  await root.getByText("There are no rules.").waitFor();
+  await root.getByRole("button", { name: "New rule" }).click();
+  const dialog = root.getByRole("dialog");
+  await dialog.getByLabel("Name").fill("freeze");
+  await dialog.getByLabel("Reason").fill("audit until Friday");
+  await dialog.getByText("Effect: pause all jobs.").waitFor();
+  await looksRight(root, "hub-rule");
+  await dialog.getByRole("button", { name: "Save the rule" }).click();
+  await root.getByRole("status").getByText("The rule freeze pauses all jobs: audit until Friday").waitFor();
+  await looksRight(root, "hub-queue");
+
+  // The template offers the services of its partial, too.
+  const { page, context, faults } = await logIn("web/ann");
+  await view(page, "#/create");
+  await page.getByRole("radio", { name: "site" }).check();
+  await page.getByLabel("Name").fill("blog");
+  await page.getByRole("textbox", { name: /^Nodes/ }).fill("1");
+  assert.ok(await page.getByRole("checkbox", { name: "web" }).isChecked());
+  await page.getByRole("checkbox", { name: "log" }).check();
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.getByText(/start log on blog-1/).waitFor({ timeout: JOB });
+  await looksRight(page, "hub-services");
+  await page.getByRole("button", { name: "Create blog" }).click();
+  await page.getByRole("heading", { name: /^Job \d+: create$/ }).waitFor();
+  await page.getByText("the rule freeze pauses it: audit until Friday").waitFor();
+  const first = Number(/\d+/.exec(await page.getByRole("heading", { name: /^Job/ }).textContent())[0]);
+
+  // The hub decides which priority a person may give.
+  await page.getByRole("button", { name: "Set the priority" }).click();
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("-5");
+  await page.getByRole("dialog").getByRole("button", { name: "Set the priority" }).click();
+  assert.match(await page.getByRole("dialog").getByRole("alert").textContent(), /a user gives the priorities 0 to 19, not -5/);
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("seven");
+  assert.ok(await page.getByRole("dialog").getByRole("button", { name: "Set the priority" }).isDisabled());
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("7");
+  await page.getByRole("dialog").getByRole("button", { name: "Set the priority" }).click();
+  await closed(page);
+  await page.getByText("priority 7").waitFor();
+  await looksRight(page, "hub-job-waits");
+
+  const jobs = [];
+  const restart = { operation: "restart", services: [] };
+  for (let at = 0; at < 49; at++) jobs.push((await ask(page, "POST", "clusters/blog/operations", restart)).job);
+  jobs.push((await ask(page, "POST", "clusters", { name: "wiki", wanted: { template: "site", nodes: 1 } })).job);
+  const last = (await ask(page, "POST", "clusters/wiki/operations", restart)).job;
+  jobs.push(last);
+
+  // 52 jobs wait: a page and two jobs. The address keeps filters and page.
+  await view(page, "#/jobs");
+  await page.getByLabel("State").selectOption("queued");
+  await page.getByLabel("User").fill("web/ann");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/#\/jobs\?state=queued&user=web%2Fann$/);
+  await rows(page).nth(49).waitFor();
+  assert.equal(await rows(page).count(), 50);
+  await page.locator("tr", { hasText: `it waits for job ${last - 1} of the same cluster` }).getByRole("link", { name: `job ${last - 1}` }).waitFor();
+  await looksRight(page, "hub-jobs");
+  await page.getByRole("link", { name: "Older jobs" }).click();
+  await page.waitForURL(new RegExp(`before=${jobs[1]}$`));
+  await page.getByRole("rowheader", { name: `job ${first}`, exact: true }).waitFor();
+  await page.reload();
+  await page.getByRole("rowheader", { name: `job ${first}`, exact: true }).waitFor();
+  assert.equal(await page.getByLabel("State").inputValue(), "queued");
+  await page.getByRole("link", { name: "Newer jobs" }).click();
+  await page.getByRole("rowheader", { name: `job ${last}`, exact: true }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Jobs", "the focus is on the page of jobs");
+  await page.getByLabel("Cluster").fill("wiki");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/cluster=wiki/);
+  await rows(page).nth(2).waitFor({ state: "detached" });
+  await rows(page).nth(1).waitFor();
+  assert.equal(await rows(page).count(), 2);
+  await page.getByRole("button", { name: `Priority 0 of job ${last}: change` }).click();
+  await page.getByRole("textbox", { name: /^Priority/ }).fill("19");
+  await page.keyboard.press("Enter");
+  await closed(page);
+  await page.getByRole("button", { name: `Priority 19 of job ${last}: change` }).waitFor();
+  await page.getByLabel("Cluster").fill("nowhere");
+  await page.keyboard.press("Enter");
+  await page.getByText("No job matches the filters.").waitFor();
+  await page.getByRole("button", { name: "Remove the filters" }).click();
+  await page.waitForURL(/#\/jobs$/);
+
+  // A super administrator sees the jobs of all tenants, and the address leads to a tenant.
+  await root.getByRole("link", { name: "Show jobs that have not ended" }).click();
+  await root.getByRole("link", { name: "web/wiki" }).first().click();
+  await root.getByRole("heading", { name: "wiki" }).waitFor();
+  assert.equal(await root.getByRole("combobox", { name: "Tenant" }).inputValue(), "web");
+  await view(root, "#/jobs?tenant=lab&state=open");
+  await root.getByText("No job matches the filters.").waitFor();
+  await root.getByRole("combobox", { name: "Tenant" }).selectOption("");
+  await root.waitForURL(/tenant=&state=open/);
+  await rows(root).nth(49).waitFor();
+
+  // A drain is the first sentence, and orders are refused with its reason.
+  await view(root, "#/queue");
+  await root.getByRole("button", { name: "Drain the hub" }).click();
+  await root.getByLabel("Reason").fill("the hub moves at 18:00");
+  await root.getByRole("dialog").getByRole("button", { name: "Drain the hub" }).click();
+  await root.getByRole("status").getByText("The hub is drained: it accepts no new orders.").waitFor();
+  await looksRight(root, "hub-drained");
+  await page.getByRole("status").getByText(/drained.*the hub moves at 18:00/).waitFor();
+  await page.goto(`${url}/#/job/${last}`);
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.getByRole("button", { name: "Cancel the job" }).click();
+  await ended(page, "canceled");
+  await root.getByRole("button", { name: "Accept orders again" }).click();
+  await root.getByRole("button", { name: "Accept orders", exact: true }).click();
+  await root.getByText("The hub accepts new orders.").waitFor();
+
+  for (const job of [...jobs.slice(0, -1).reverse(), first]) await ask(page, "POST", `jobs/${job}/cancel`, {});
+  await root.getByRole("button", { name: "Remove freeze" }).click();
+  await root.getByRole("button", { name: "Remove the rule" }).click();
+  await root.getByText("There are no rules.").waitFor();
+  await roots.close();
+
+  // The canceled creation is ordered again, with its values.
+  await view(page, `#/job/${first}`);
+  await page.getByRole("link", { name: "Try again" }).click();
+  await page.getByRole("checkbox", { name: "log" }).waitFor();
+  assert.ok(await page.getByRole("checkbox", { name: "log" }).isChecked());
+  assert.equal(await page.getByLabel("Name").inputValue(), "blog");
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.getByRole("button", { name: "Create blog" }).click({ timeout: JOB });
+  await page.getByRole("heading", { name: /^Job \d+: create$/ }).waitFor();
+  await ended(page, "succeeded");
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("an administrator keeps rules of the tenant; a job is tried again", { skip }, async () => {
+  const { page: ben, context: bens } = await logIn("web/ben");
+  const { page, context, faults } = await logIn("web/ann");
+  await view(ben, "#/queue");
+  assert.equal(await ben.getByRole("button", { name: "Drain the hub" }).count(), 0);
+  await view(page, "#/queue");
+  assert.equal(await page.getByRole("button", { name: "New rule" }).count(), 0);
+  await ben.getByRole("button", { name: "New rule" }).click();
+  await ben.getByLabel("Name").fill("small-steps");
+  await ben.getByLabel("Effect").selectOption("reject");
+  await ben.getByRole("checkbox", { name: "resize" }).check();
+  await ben.getByText("More conditions").click();
+  await ben.getByRole("textbox", { name: /^Users/ }).fill("eve");
+  await ben.getByRole("button", { name: "Save the rule" }).click();
+  assert.match(await ben.getByRole("dialog").getByRole("alert").textContent(), /there is no user "eve"/);
+  await ben.getByRole("textbox", { name: /^Users/ }).fill("ann");
+  await ben.getByLabel("Effect").selectOption("pause");
+  await ben.getByRole("button", { name: "Save the rule" }).click();
+  await closed(ben);
+  await ben.getByRole("row", { name: /small-steps.*of the tenant web.*pause jobs of the user web\/ann for the operation resize/ }).waitFor();
+  await page.getByRole("row", { name: /small-steps.*of the tenant web/ }).waitFor();
+
+  const wanted = { template: "site", nodes: 1, services: ["web", "log"] };
+  const { job } = await ask(page, "POST", "clusters", { name: "wall", wanted });
+  await view(page, `#/job/${job}`);
+  await ended(page, "succeeded");
+  await view(page, "#/cluster/wall");
+  let dialog = await planned(page, "Resize", (form) => form.getByLabel("Nodes").fill("2"));
+  await dialog.getByRole("button", { name: "Resize" }).click();
+  await page.getByText("the rule web/small-steps pauses it").waitFor();
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.getByRole("button", { name: "Cancel the job" }).click();
+  await ended(page, "canceled");
+  await ben.getByRole("button", { name: "Change web/small-steps" }).click();
+  assert.equal(await ben.getByRole("textbox", { name: /^Users/ }).inputValue(), "web/ann");
+  await ben.getByLabel("Effect").selectOption("continue");
+  await ben.getByRole("button", { name: "Save the rule" }).click();
+  await ben.getByRole("row", { name: /small-steps.*of the tenant web.*off/ }).waitFor();
+  await page.getByRole("button", { name: "Try again" }).click();
+  dialog = page.getByRole("dialog");
+  assert.equal(await dialog.getByLabel("Nodes").inputValue(), "2", "the values of the earlier order");
+  await dialog.getByRole("button", { name: "Show the plan" }).click();
+  await dialog.locator(".plan").waitFor({ timeout: JOB });
+  await looksRight(page, "hub-try-again");
+  const earlier = page.url();
+  await dialog.getByRole("button", { name: "Resize" }).click();
+  await page.waitForURL((now) => now.href !== earlier);
+  await ended(page, "succeeded");
+
+  // A service is chosen, not typed.
+  await view(page, "#/cluster/wall");
+  dialog = await planned(page, "Services", (form) => form.getByRole("checkbox", { name: "log" }).uncheck());
+  await dialog.getByLabel(/^Type/).fill("wall");
+  await looksRight(page, "hub-change-services");
+  await dialog.getByRole("button", { name: "Change services" }).click();
+  await page.getByRole("heading", { name: /^Job \d+: remove log/ }).waitFor();
+  await ended(page, "succeeded");
+
+  // The page shows the refusal of a person who has lost the right meanwhile.
+  const { page: root, context: roots } = await logIn("root");
+  const rank = (administrator) => ask(root, "POST", "directory", { "set-administrator": { tenant: "web", user: "ben", administrator } });
+  await ben.getByRole("button", { name: "Remove web/small-steps" }).click();
+  await rank(false);
+  await ben.getByRole("button", { name: "Remove the rule" }).click();
+  assert.match(await ben.getByRole("dialog").getByRole("alert").textContent(), /only administrators keep rules of jobs/);
+  await rank(true);
+  await ben.getByRole("button", { name: "Remove the rule" }).click();
+  await ben.getByText("There are no rules.").waitFor();
+  await roots.close();
+  await bens.close();
+
+  await view(page, "#/cluster/wall");
+  dialog = await planned(page, "Delete");
+  await dialog.getByLabel(/^Type/).fill("wall");
+  await dialog.getByRole("button", { name: "Delete" }).click();
+  await ended(page, "succeeded");
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 for (const colorScheme of ["light", "dark"]) {
   test(`no view has a finding of axe at 390 pixels (${colorScheme})`, { skip }, async () => {
     const { page, context, faults } = await logIn("web/ben", { width: 390, height: 800, colorScheme });
-    for (const hash of ["#/", "#/create", "#/jobs", "#/machines", "#/catalogue", "#/people", "#/audit", "#/account", "#/entity/services/web", "#/nothing"]) {
+    for (const hash of ["#/", "#/create", "#/jobs", "#/jobs?state=failed&cluster=nothing", "#/queue", "#/machines", "#/catalogue", "#/people", "#/audit", "#/account", "#/entity/services/web", "#/nothing"]) {
       await view(page, hash);
       assert.deepEqual(await findings(page), [], hash);
       const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);

@@ -1,6 +1,7 @@
 // Requests to the hub. The token of the session stays in this tab: no other page and no other tab can send it.
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { Refusal } from "../refusal";
+import { here, setParams } from "../route";
 import { ownWords, userOf } from "./texts";
 import type { Fault, Whoami } from "./wire";
 
@@ -27,6 +28,25 @@ export const tenant = signal(sessionStorage.getItem(TENANT) ?? "");
 export function setTenant(name: string): void {
   tenant.value = name;
   sessionStorage.setItem(TENANT, name);
+  const { params } = here.value;
+  if (params.has("tenant") && params.get("tenant") !== name) {
+    const other = new URLSearchParams(params);
+    other.set("tenant", name);
+    setParams(other);
+  }
+}
+
+/** A super administrator looks at the tenant of the address; an empty name: at all tenants. */
+export function followTenant(): void {
+  effect(() => {
+    const name = here.value.params.get("tenant");
+    if (me.value?.tenant === null && name !== null && name !== tenant.peek()) setTenant(name);
+  });
+}
+
+/** The parameter of an address that leads a super administrator to a tenant. */
+export function ofTenant(name: string): Record<string, string> {
+  return me.value?.tenant === null ? { tenant: name } : {};
 }
 
 /** The user whose session has ended by itself, for the next log-in. */
@@ -57,10 +77,11 @@ export async function request(method: string, path: string, body?: unknown, abor
   throw new Refused(response.status, said.error ?? `the hub answered ${response.status}`, said.hint ?? "", said.faults ?? []);
 }
 
-/** The path with its query; a super administrator's with the tenant. */
+/** The path with its query; a super administrator's with the chosen tenant, unless the query has another or an empty one. */
 export function path(parts: string[], query: Record<string, string> = {}): string {
   const words = new URLSearchParams(query);
-  if (me.value?.tenant === null && tenant.value) words.set("tenant", tenant.value);
+  if (me.value?.tenant === null && !words.has("tenant")) words.set("tenant", tenant.value);
+  if (!words.get("tenant")) words.delete("tenant");
   const text = words.toString();
   return parts.map(encodeURIComponent).join("/") + (text ? `?${text}` : "");
 }

@@ -6,7 +6,7 @@ import { Boundary } from "../boundary";
 import { SkipLink } from "../marks";
 import { address, follow, here } from "../route";
 import { isDark, nextTheme } from "../theme";
-import { logOut, look, me, setTenant, tenant } from "./api";
+import { followTenant, logOut, look, me, setTenant, tenant } from "./api";
 import { useHub } from "./load";
 import { Failed, failOf } from "./parts";
 import { AccountView } from "./views/account";
@@ -15,16 +15,19 @@ import { CatalogueView, EntityView } from "./views/catalogue";
 import { ClusterView } from "./views/cluster";
 import { ClustersView } from "./views/clusters";
 import { CreateView } from "./views/create";
-import { JobsView, JobView } from "./views/jobs";
+import { JobView } from "./views/job";
+import { JobsView } from "./views/jobs";
 import { LogIn } from "./views/log-in";
 import { MachinesView } from "./views/machines";
 import { PeopleView } from "./views/people";
+import { QueueView } from "./views/queue";
 import { ownWords } from "./texts";
 import type { Directory } from "./wire";
 
 const VIEWS: { name: string; words: string; needs?: "administrator" }[] = [
   { name: "", words: "Clusters" },
   { name: "jobs", words: "Jobs" },
+  { name: "queue", words: "Queue" },
   { name: "machines", words: "Machines" },
   { name: "catalogue", words: "Catalogue" },
   { name: "people", words: "People" },
@@ -35,7 +38,7 @@ const VIEWS: { name: string; words: string; needs?: "administrator" }[] = [
 const TABS: Record<string, string> = { cluster: "", create: "", job: "jobs", entity: "catalogue" };
 
 /** The views that need no tenant. */
-const OF_HUB = ["people", "account", "audit"];
+const OF_HUB = ["jobs", "job", "queue", "people", "account", "audit"];
 
 function View() {
   const { view, rest } = here.value;
@@ -51,6 +54,8 @@ function View() {
       return <JobsView />;
     case "job":
       return <JobView key={rest} id={rest} />;
+    case "queue":
+      return <QueueView />;
     case "machines":
       return <MachinesView />;
     case "catalogue":
@@ -175,5 +180,6 @@ function Page() {
 }
 
 follow();
+followTenant();
 render(<Page />, document.getElementById("page")!);
 start();

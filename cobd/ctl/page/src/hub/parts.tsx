@@ -5,7 +5,7 @@ import { Loading, Mark } from "../marks";
 import { address } from "../route";
 import type { Loaded } from "../use-load";
 import { moment, span } from "../words";
-import { Refused } from "./api";
+import { me, ofTenant, Refused, tenant } from "./api";
 import { CLASS_OF, list, machineLine, stageLines } from "./texts";
 import type { Fault, Preview } from "./wire";
 
@@ -19,9 +19,10 @@ export function StateWord({ state }: { state: keyof typeof CLASS_OF }) {
   );
 }
 
-export const ClusterLink = ({ name }: { name: string }) => (
-  <a class="id" href={address("cluster", name)}>
-    {name}
+/** A cluster; with its tenant if the view shows all tenants. */
+export const ClusterLink = ({ name, of }: { name: string; of?: string }) => (
+  <a class="id" href={address("cluster", name, of ? ofTenant(of) : {})}>
+    {of && me.value?.tenant === null && !tenant.value ? `${of}/${name}` : name}
   </a>
 );
 
@@ -216,5 +217,27 @@ export function Field(props: { label: string; hint?: string; children: Component
       {props.children}
       {props.hint && <span class="muted field-hint">{props.hint}</span>}
     </label>
+  );
+}
+
+/** Services to choose from. */
+export function Services({ title, all, chosen, set }: { title: string; all: string[]; chosen: string[]; set: (chosen: string[]) => void }) {
+  if (all.length === 0) return null;
+  return (
+    <fieldset>
+      <legend>{title}</legend>
+      <div class="choices services">
+        {all.map((service) => (
+          <label key={service} class="choice">
+            <input
+              type="checkbox"
+              checked={chosen.includes(service)}
+              onChange={(event) => set(event.currentTarget.checked ? [...chosen, service] : chosen.filter((one) => one !== service))}
+            />
+            <span class="id">{service}</span>
+          </label>
+        ))}
+      </div>
+    </fieldset>
   );
 }

@@ -27,7 +27,7 @@ export const CLASS_OF: Record<ClusterState | JobState | MachineState, number> = 
 export const isOver = (state: JobState) => state === "succeeded" || state === "failed" || state === "canceled";
 
 /** `a`, `a and b`, `a, b and c`, `a, b, c and 4 more`. */
-export function list(names: string[], most = 6): string {
+export function list(names: readonly string[], most = 6): string {
   if (names.length > most) return `${names.slice(0, most - 1).join(", ")} and ${names.length - most + 1} more`;
   return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
@@ -136,4 +136,20 @@ export function secondsOf(text: string): number | null {
   if (!found) return null;
   const unit: Record<string, number> = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
   return Number(found[1]) * unit[found[2]!]!;
+}
+
+/** Seconds as a duration that `secondsOf` reads. */
+export function durationOf(seconds: number): string {
+  const [unit, length] = ([["d", 86_400], ["h", 3600], ["min", 60]] as const).find(([, length]) => seconds % length === 0) ?? ["s", 1];
+  return `${seconds / length}${unit}`;
+}
+
+/** The object of a text in JSON; `null`: the text is no object. */
+export function objectOf(text: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null;
+  } catch {
+    return null;
+  }
 }

@@ -80,6 +80,8 @@ export interface Job {
   cluster: string;
   operation: Operation;
   user: string;
+  /** -20 (the most important) to 19. */
+  priority: number;
   state: JobState;
   reason?: string;
   hint?: string;
@@ -89,6 +91,43 @@ export interface Job {
   submitted_ms: number;
   started_ms?: number;
   ended_ms?: number;
+}
+
+export const OPERATIONS: readonly Operation["operation"][] = ["create", "resize", "services", "configure", "start", "stop", "restart", "sync", "rollback", "replace", "delete"];
+
+export interface Queue {
+  drain?: { reason: string; by: string; since_ms: number };
+  running: number;
+  waiting: number;
+  /** In their order. */
+  rules: Rule[];
+}
+
+export interface Rule {
+  name: string;
+  /** Absent: a rule of the hub. */
+  tenant?: string;
+  content: RuleContent;
+}
+
+export interface RuleContent {
+  action: RuleAction;
+  priority: number;
+  reason: string;
+  jobs: JobSelection;
+}
+
+export type RuleAction = "accept" | "pause" | "reject" | "continue" | { "rate-limit": number };
+
+/** A job has to match each list; an absent list matches each job. */
+export interface JobSelection {
+  ids?: number[];
+  tenants?: string[];
+  users?: string[];
+  clusters?: string[];
+  operations?: string[];
+  providers?: string[];
+  new_only?: boolean;
 }
 
 export interface LogPart {

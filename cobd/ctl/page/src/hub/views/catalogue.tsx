@@ -5,8 +5,8 @@ import { address, go } from "../../route";
 import { get, me, send } from "../api";
 import { changed, useHub } from "../load";
 import { Answered, Dialog, Failed, failOf, Field, Moment, type Fail } from "../parts";
+import { objectOf } from "../texts";
 import { SECTIONS, type Entity, type SectionName } from "../wire";
-import { objectOf } from "./cluster";
 
 const TITLES: Record<SectionName, string> = {
   templates: "Templates",

@@ -1,30 +1,40 @@
 // A new cluster: template, values that the template leaves open, plan, order.
 import { useState } from "preact/hooks";
 import { Section } from "../../marks";
-import { address, go } from "../../route";
-import { send } from "../api";
-import { changed, useHub } from "../load";
-import { Answered, Failed, failOf, Field, Plan, type Fail } from "../parts";
-import { list, secondsOf } from "../texts";
-import type { Entity, Preview, Wanted } from "../wire";
-import { objectOf } from "./cluster";
+import { address, go, here } from "../../route";
+import { useLoad, type Loaded } from "../../use-load";
+import { get, me, ofTenant, send, tenant } from "../api";
+import { changed, changes, useHub } from "../load";
+import { Answered, Failed, failOf, Field, Plan, Services, type Fail } from "../parts";
+import { offered, whole, type Template } from "../template";
+import { durationOf, list, objectOf, secondsOf } from "../texts";
+import type { Cluster, Entity, Preview, Wanted } from "../wire";
 import { UsagePanel } from "./clusters";
-
-/** What the page reads of a template; docs/templates.md has all keys. */
-interface Template {
-  description?: string;
-  partial?: boolean;
-  compatibility?: { services?: string[]; hardwaretypes?: string[]; imagetypes?: string[] };
-  defaults?: { services?: string[]; provider?: string; hardwaretype?: string; imagetype?: string; config?: Record<string, unknown> };
-}
+import { QueueNotice } from "./queue";
 
 export function CreateView() {
-  const templates = useHub<string[]>(["catalogue", "templates"]);
-  const [chosen, setChosen] = useState("");
+  const from = here.value.params.get("from");
   return (
     <div class="view">
       <h1>New cluster</h1>
+      <QueueNotice />
       <UsagePanel />
+      {from ? <Repeated name={from} /> : <Templates />}
+    </div>
+  );
+}
+
+/** A new attempt of a creation, with its values. */
+function Repeated({ name }: { name: string }) {
+  const cluster = useHub<Cluster>(["clusters", name]);
+  return <Answered of={cluster}>{(found) => <Templates before={found} />}</Answered>;
+}
+
+function Templates({ before }: { before?: Cluster }) {
+  const templates = useHub<string[]>(["catalogue", "templates"]);
+  const [chosen, setChosen] = useState(before?.wanted.template ?? "");
+  return (
+    <>
       <Section title="Template">
         <Answered of={templates}>
           {(names) =>
@@ -44,8 +54,8 @@ export function CreateView() {
           }
         </Answered>
       </Section>
-      {chosen && <Values key={chosen} template={chosen} />}
-    </div>
+      {chosen && <Values key={chosen} template={chosen} before={before?.wanted.template === chosen ? before : undefined} />}
+    </>
   );
 }
 
@@ -55,19 +65,35 @@ function About({ name }: { name: string }) {
   return <span class="muted">{template?.description ?? ""}</span>;
 }
 
-function Values({ template }: { template: string }) {
-  const entity = useHub<Entity>(["catalogue", "templates", template]);
-  return <Answered of={entity}>{(found) => <Form template={template} of={(found.definition ?? {}) as Template} />}</Answered>;
+/** A template with its parent and its partials. */
+export function useTemplate(name: string, of = tenant.value): Loaded<Template> {
+  const query = ofTenant(of);
+  const load = (abort: AbortSignal) => whole(name, async (one) => ((await get<Entity>(["catalogue", "templates", one], query, abort)).definition ?? {}) as Template);
+  return useLoad(`${me.value?.user} ${of} ${name}`, load, changes.value, 0);
 }
 
-function Form({ template, of }: { template: string; of: Template }) {
-  const services = [...new Set([...(of.defaults?.services ?? []), ...(of.compatibility?.services ?? [])])];
-  const [name, setName] = useState("");
-  const [nodes, setNodes] = useState("3");
-  const [lease, setLease] = useState("");
-  const [wanted, setWanted] = useState<string[]>(of.defaults?.services ?? []);
-  const [machine, setMachine] = useState({ provider: "", hardwaretype: "", imagetype: "" });
-  const [config, setConfig] = useState("{}");
+function Values({ template, before }: { template: string; before: Cluster | undefined }) {
+  const found = useTemplate(template);
+  const services = useHub<string[]>(["catalogue", "services"]);
+  return <Answered of={found}>{(of) => <Answered of={services}>{(all) => <Form template={template} of={of} services={offered(of, all)} before={before} />}</Answered>}</Answered>;
+}
+
+interface FormProps {
+  template: string;
+  of: Template;
+  /** The services that the template offers. */
+  services: string[];
+  /** A cluster whose creation is repeated. */
+  before: Cluster | undefined;
+}
+
+function Form({ template, of, services, before }: FormProps) {
+  const [name, setName] = useState(before?.name ?? "");
+  const [nodes, setNodes] = useState(String(before?.wanted.nodes ?? 3));
+  const [lease, setLease] = useState(before?.lease_ends_ms === undefined ? "" : durationOf(Math.round((before.lease_ends_ms - before.created_ms) / 1000)));
+  const [wanted, setWanted] = useState<string[]>(before?.wanted.services ?? of.defaults?.services ?? []);
+  const [machine, setMachine] = useState({ provider: before?.wanted.provider ?? "", hardwaretype: before?.wanted.hardwaretype ?? "", imagetype: before?.wanted.imagetype ?? "" });
+  const [config, setConfig] = useState(JSON.stringify(before?.wanted.config ?? {}, null, 2));
   const [plan, setPlan] = useState<{ of: string; plan: Preview } | null>(null);
   const [fail, setFail] = useState<Fail | null>(null);
   const [busy, setBusy] = useState(false);
@@ -127,26 +153,7 @@ function Form({ template, of }: { template: string; of: Template }) {
             <input value={lease} onInput={(event) => setLease(event.currentTarget.value)} autocomplete="off" />
           </Field>
         </div>
-        {services.length > 0 && (
-          <fieldset>
-            <legend>Services</legend>
-            <div class="choices">
-              {services.map((service) => (
-                <label key={service} class="choice">
-                  <input
-                    type="checkbox"
-                    checked={wanted.includes(service)}
-                    onChange={(event) => {
-                      const on = event.currentTarget.checked;
-                      setWanted((before) => (on ? [...before, service] : before.filter((one) => one !== service)));
-                    }}
-                  />
-                  <span class="id">{service}</span>
-                </label>
-              ))}
-            </div>
-          </fieldset>
-        )}
+        <Services title="Services" all={services} chosen={wanted} set={setWanted} />
         <details>
           <summary>Machines and configuration</summary>
           <div class="form-grid">

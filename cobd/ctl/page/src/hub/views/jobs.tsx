@@ -1,183 +1,222 @@
-// Jobs, and one job with its log.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { Empty, Section } from "../../marks";
-
+// Jobs: filters and pages in the address, priorities, and the reason of each wait.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Empty } from "../../marks";
+import { address, here, setParams } from "../../route";
 import { span } from "../../words";
-import { get, Refused, send } from "../api";
+import { me, ofTenant, send, tenant } from "../api";
 import { changed, useHub } from "../load";
-import { Answered, ClusterLink, Dialog, Failed, failOf, JobLink, Moment, StateWord, type Fail } from "../parts";
-import { isOver, operationWords } from "../texts";
-import type { Job, LogPart } from "../wire";
+import { Answered, ClusterLink, Dialog, Field, JobLink, Moment, StateWord } from "../parts";
+import { bestPriority, filterOf, isPending, JOB_STATES, jobParts, numberOf, PAGE, paramsOf, queryOf, SINCE, type JobFilter } from "../queue";
+import { operationWords } from "../texts";
+import type { Directory, Job } from "../wire";
+import { QueueNotice } from "./queue";
 
-/** The most characters of a log that the page keeps. */
-const KEPT = 400_000;
+/** The reason of a wait or failure; the jobs that it names are links. */
+export function Reason({ text }: { text: string }) {
+  return <span class="last-line reason">{jobParts(text).map((part, at) => (typeof part === "number" ? <JobLink key={at} id={part} /> : part))}</span>;
+}
 
 export function JobTable({ jobs, withCluster }: { jobs: Job[]; withCluster?: boolean }) {
+  const [asks, setAsks] = useState<Job | null>(null);
   if (jobs.length === 0) return <Empty>No jobs.</Empty>;
   return (
-    <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">Job</th>
-          <th scope="col">State</th>
-          {withCluster && <th scope="col">Cluster</th>}
-          <th scope="col">Operation</th>
-          <th scope="col">User</th>
-          <th scope="col">Ordered</th>
-          <th scope="col">Time</th>
-        </tr>
-      </thead>
-      <tbody>
-        {jobs.map((job) => (
-          <tr key={job.id}>
-            <th scope="row">
-              <JobLink id={job.id} />
+    <>
+      <table class="list jobs">
+        <thead>
+          <tr>
+            <th scope="col">Job</th>
+            <th scope="col">State</th>
+            {withCluster && <th scope="col">Cluster</th>}
+            <th scope="col">Operation</th>
+            <th scope="col">Priority</th>
+            <th scope="col">User</th>
+            <th scope="col" class="wide">
+              Ordered
             </th>
-            <td>
-              <StateWord state={job.state} />
-              {job.reason && <span class="last-line">{job.reason}</span>}
-            </td>
-            {withCluster && (
-              <td>
-                <ClusterLink name={job.cluster} />
-              </td>
-            )}
-            <td>{operationWords(job.operation)}</td>
-            <td>{job.user}</td>
-            <td>
-              <Moment ms={job.submitted_ms} />
-            </td>
-            <td class="number">{job.started_ms === undefined ? "–" : span((job.ended_ms ?? Date.now()) - job.started_ms)}</td>
+            <th scope="col" class="wide">
+              Time
+            </th>
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {jobs.map((job) => (
+            <tr key={job.id}>
+              <th scope="row" class="nowrap">
+                <JobLink id={job.id} />
+              </th>
+              <td>
+                <StateWord state={job.state} />
+                {job.reason && <Reason text={job.reason} />}
+              </td>
+              {withCluster && (
+                <td>
+                  <ClusterLink name={job.cluster} of={job.tenant} />
+                </td>
+              )}
+              <td>{operationWords(job.operation)}</td>
+              <td class="number nowrap">
+                {isPending(job.state) ? (
+                  <button type="button" class="small" aria-label={`Priority ${job.priority} of job ${job.id}: change`} onClick={() => setAsks(job)}>
+                    {job.priority}
+                  </button>
+                ) : (
+                  <span class="muted">{job.priority}</span>
+                )}
+              </td>
+              <td>{job.user}</td>
+              <td class="wide">
+                <Moment ms={job.submitted_ms} />
+              </td>
+              <td class="number nowrap wide">{job.started_ms === undefined ? "–" : span((job.ended_ms ?? Date.now()) - job.started_ms)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {asks && <PriorityDialog job={asks} close={() => setAsks(null)} />}
+    </>
+  );
+}
+
+export function PriorityDialog({ job, close }: { job: Job; close: () => void }) {
+  const [text, setText] = useState(String(job.priority));
+  const priority = numberOf(text, -20, 19);
+  const best = bestPriority(me.value?.standing ?? "user");
+  const submit = () => send<Job>("PUT", ["jobs", String(job.id), "priority"], { priority }).then(changed);
+  return (
+    <Dialog title={`Priority of job ${job.id}`} button="Set the priority" ready={priority !== null} close={close} submit={submit}>
+      <p>The job with the smaller number starts first; -20 is the most important, 19 the least. Jobs of one cluster keep their order.</p>
+      <Field label="Priority" hint={priority === null ? "write a whole number from -20 to 19" : `you may give ${best} to 19`}>
+        <input value={text} onInput={(event) => setText(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
+      </Field>
+    </Dialog>
   );
 }
 
 export function JobsView() {
-  const [open, setOpen] = useState(false);
-  const jobs = useHub<Job[]>(["jobs"], open ? { open: "true" } : {}, 2000);
+  const { params } = here.value;
+  const filter = filterOf(params);
+  const now = useMemo(() => Date.now(), [filter.since]);
+  const jobs = useHub<Job[]>(["jobs"], queryOf(filter, now), 2000);
+  const box = useRef<HTMLElement>(null);
+  const page = filter.pages.join();
+  const shown = useRef(page);
+  useEffect(() => {
+    // The keyboard and the reader begin at the top of another page.
+    if (shown.current !== page) {
+      box.current?.focus();
+      box.current?.scrollIntoView({ block: "start" });
+    }
+    shown.current = page;
+  }, [page]);
+  const to = (other: JobFilter) => ({ ...paramsOf(other), ...ofTenant(tenant.value) });
+  const change = (part: Partial<JobFilter>) => setParams(new URLSearchParams(to({ ...filter, ...part, pages: [] })));
+  const isFiltered = Object.keys(paramsOf({ ...filter, pages: [] })).length > 0;
   return (
     <div class="view">
-      <div class="fields">
-        <h1>Jobs</h1>
-        <label class="with-mark">
-          <input type="checkbox" checked={open} onChange={(event) => setOpen(event.currentTarget.checked)} /> only jobs that have not ended
-        </label>
-      </div>
-      <section class="panel scroll-x" aria-label="Jobs" tabIndex={0}>
-        <Answered of={jobs}>{(all) => <JobTable jobs={all} withCluster />}</Answered>
+      <h1>Jobs</h1>
+      <QueueNotice />
+      <Filters filter={filter} change={change} reset={isFiltered ? () => change({ state: "", cluster: "", user: "", since: "" }) : null} />
+      <section ref={box} class="panel scroll-x" aria-label="Jobs" tabIndex={0}>
+        <Answered of={jobs}>
+          {(all) => (
+            <>
+              {all.length === 0 && (isFiltered || page) ? <Empty>{page ? "There are no older jobs." : "No job matches the filters."}</Empty> : <JobTable jobs={all.slice(0, PAGE)} withCluster />}
+              <nav class="buttons more" aria-label="Pages of jobs">
+                {filter.pages.length > 1 && (
+                  <a class="button small" href={address("jobs", "", to({ ...filter, pages: [] }))}>
+                    Newest jobs
+                  </a>
+                )}
+                {filter.pages.length > 0 && (
+                  <a class="button small" href={address("jobs", "", to({ ...filter, pages: filter.pages.slice(0, -1) }))}>
+                    Newer jobs
+                  </a>
+                )}
+                {all.length > PAGE && (
+                  <a class="button small" href={address("jobs", "", to({ ...filter, pages: [...filter.pages, all[PAGE - 1]!.id] }))}>
+                    Older jobs
+                  </a>
+                )}
+              </nav>
+            </>
+          )}
+        </Answered>
       </section>
     </div>
   );
 }
 
-export function JobView({ id }: { id: string }) {
-  const job = useHub<Job>(["jobs", id], {}, 1000);
-  const [asks, setAsks] = useState(false);
+function Filters({ filter, change, reset }: { filter: JobFilter; change: (part: Partial<JobFilter>) => void; reset: (() => void) | null }) {
+  const directory = useHub<Directory>(["directory"], {}, 30_000);
+  const users = Object.entries(directory.value?.tenants ?? {})
+    .filter(([name]) => !tenant.value || name === tenant.value)
+    .flatMap(([name, of]) => Object.keys(of.users).map((user) => `${name}/${user}`));
   return (
-    <div class="view">
-      <Answered of={job}>
-        {(found) => (
-          <>
-            <header class="panel head">
-              <div class="fields">
-                <h1>
-                  Job {found.id}: {operationWords(found.operation)}
-                </h1>
-                <StateWord state={found.state} />
-                <span>
-                  of <ClusterLink name={found.cluster} />
-                </span>
-                <span class="grow" />
-                {!isOver(found.state) && found.state !== "canceling" && (
-                  <button type="button" class="danger" onClick={() => setAsks(true)}>
-                    Cancel
-                  </button>
-                )}
-              </div>
-              <Progress job={found} />
-              {found.reason && <Failed error={found.reason} hint={found.hint ?? ""} />}
-              <p class="muted">
-                {found.user} gave the order at <Moment ms={found.submitted_ms} />
-                {found.started_ms !== undefined && <> · {isOver(found.state) ? "it took" : "it runs for"} {span((found.ended_ms ?? Date.now()) - found.started_ms)}</>}
-              </p>
-            </header>
-            <Log id={found.id} over={isOver(found.state)} />
-            {asks && (
-              <Dialog title={`Cancel job ${found.id}`} button="Cancel the job" close={() => setAsks(false)} submit={() => send<void>("POST", ["jobs", String(found.id), "cancel"], {}).then(changed)}>
-                <p>The job stops, and takes back what it has begun.</p>
-              </Dialog>
-            )}
-          </>
-        )}
-      </Answered>
+    <div class="fields job-filters" role="search" aria-label="Filters of jobs">
+      <label>
+        <span class="field-label">State</span>
+        <select value={filter.state} onChange={(event) => change({ state: event.currentTarget.value as JobFilter["state"] })}>
+          <option value="">any</option>
+          <option value="open">not ended</option>
+          {JOB_STATES.map((state) => (
+            <option key={state} value={state}>
+              {state}
+            </option>
+          ))}
+        </select>
+      </label>
+      <Whole label="Cluster" hint="whole name" value={filter.cluster} set={(cluster) => change({ cluster })} />
+      <Whole label="User" hint="TENANT/USER" value={filter.user} set={(user) => change({ user })} choices={[...users, ...(directory.value?.super_administrators ?? [])]} />
+      <label>
+        <span class="field-label">Ordered in</span>
+        <select value={filter.since} onChange={(event) => change({ since: event.currentTarget.value as JobFilter["since"] })}>
+          <option value="">all time</option>
+          {Object.entries(SINCE).map(([value, [words]]) => (
+            <option key={value} value={value}>
+              {words}
+            </option>
+          ))}
+        </select>
+      </label>
+      {reset && (
+        <button type="button" onClick={reset}>
+          Remove the filters
+        </button>
+      )}
     </div>
   );
 }
 
-function Progress({ job }: { job: Job }) {
-  if (job.steps === 0) return null;
+/** A field for a whole name: it counts after Enter or when the focus leaves, because the hub compares whole names. */
+function Whole({ label, hint, value, set, choices = [] }: { label: string; hint: string; value: string; set: (value: string) => void; choices?: string[] }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  const id = `choices-${label}`;
+  const input = (now: string) => {
+    setText(now);
+    if (now === "" || choices.includes(now)) set(now);
+  };
   return (
-    <p class="job-progress">
-      <progress max={job.steps} value={job.steps_done} aria-label="Steps that are done" />
-      <span>
-        {isOver(job.state) ? `${job.steps_done} of ${job.steps} steps are done` : `step ${Math.min(job.steps_done + 1, job.steps)} of ${job.steps}${job.step ? `: ${job.step}` : ""}`}
-      </span>
-    </p>
+    <label>
+      <span class="field-label">{label}</span>
+      <input
+        type="search"
+        placeholder={hint}
+        value={text}
+        list={choices.length > 0 ? id : undefined}
+        onInput={(event) => input(event.currentTarget.value)}
+        onChange={(event) => set(event.currentTarget.value.trim())}
+        autocapitalize="none"
+        autocomplete="off"
+        spellcheck={false}
+      />
+      {choices.length > 0 && (
+        <datalist id={id}>
+          {choices.map((choice) => (
+            <option key={choice} value={choice} />
+          ))}
+        </datalist>
+      )}
+    </label>
   );
 }
-
-/** The log, followed until the job has ended. */
-function Log({ id, over }: { id: number; over: boolean }) {
-  const [text, setText] = useState("");
-  const [fail, setFail] = useState<Fail | null>(null);
-  const [round, setRound] = useState(0);
-  const box = useRef<HTMLPreElement>(null);
-  useEffect(() => {
-    const abort = new AbortController();
-    const run = async () => {
-      let from = 0;
-      setText("");
-      for (;;) {
-        const part = await get<LogPart>(["jobs", String(id), "log"], { from: String(from) }, abort.signal).catch((error: unknown) => {
-          const passes = error instanceof Refused && (error.status === 0 || error.status >= 500);
-          if (!passes || abort.signal.aborted) throw error;
-          setFail(failOf(error));
-          return null;
-        });
-        if (part === null) {
-          await new Promise((resolve) => setTimeout(resolve, 2000));
-          if (abort.signal.aborted) return;
-          continue;
-        }
-        setFail(null);
-        from = part.next;
-        if (part.text) setText((before) => (before + part.text).slice(-KEPT));
-        if (part.complete) return;
-        if (!part.text) await new Promise((resolve) => setTimeout(resolve, 500));
-        if (abort.signal.aborted) return;
-      }
-    };
-    run().then(
-      () => setFail(null),
-      (error: unknown) => abort.signal.aborted || setFail(failOf(error)),
-    );
-    return () => abort.abort();
-  }, [id, round]);
-  useEffect(() => {
-    const pre = box.current;
-    // A reader who has scrolled up stays there.
-    if (pre && pre.scrollHeight - pre.scrollTop - pre.clientHeight < 200) pre.scrollTop = pre.scrollHeight;
-  }, [text]);
-  return (
-    <Section title="Log">
-      {fail && <Failed {...fail} again={() => setRound((before) => before + 1)} />}
-      <pre ref={box} class="output log" tabIndex={0} aria-label="Log of the job">
-        {text || (fail ? "" : over ? "The job wrote nothing." : "The job has written nothing yet.")}
-      </pre>
-    </Section>
-  );
-}
-
