@@ -35,10 +35,10 @@ impl Ends {
     }
 }
 
-/// Ctrl-C. Once this value exists, a first Ctrl-C does not end the program by itself, and a press between two waits
-/// counts in the next wait. A second Ctrl-C ends the program at once: it may be waiting for a host that hangs.
+/// Ctrl-C. Once this value exists, Ctrl-C does not end the program by itself, and a press between two waits counts in
+/// the next wait.
 #[derive(Debug, Clone)]
-pub struct Interrupts(watch::Receiver<bool>);
+pub struct Interrupts(watch::Receiver<u32>);
 
 impl Interrupts {
     /// Waits for Ctrl-C from now on.
@@ -47,14 +47,10 @@ impl Interrupts {
     /// When the system refuses.
     pub fn open() -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let (press, pressed) = watch::channel(false);
+        let (press, pressed) = watch::channel(0_u32);
         tokio::spawn(async move {
-            if interrupt.recv().await.is_some() {
-                press.send_replace(true);
-            }
-            if interrupt.recv().await.is_some() {
-                #[expect(clippy::disallowed_methods, reason = "the command may never return to main")]
-                std::process::exit(i32::from(Failure::ended_by(SignalKind::interrupt()).code()));
+            while interrupt.recv().await.is_some() {
+                press.send_modify(|count| *count = count.saturating_add(1));
             }
         });
         Ok(Self(pressed))
@@ -62,8 +58,19 @@ impl Interrupts {
 
     /// Returns once Ctrl-C has been pressed, now or since this value exists.
     pub async fn pressed(&self) {
+        self.reached(1).await;
+    }
+
+    /// Returns once Ctrl-C has been pressed twice, with the failure that ends the command as the signal would have: a
+    /// first press lets the command finish its work, which may wait for a host that hangs.
+    pub async fn insisted(&self) -> Failure {
+        self.reached(2).await;
+        Failure::ended_by(SignalKind::interrupt())
+    }
+
+    async fn reached(&self, presses: u32) {
         let mut pressed = self.0.clone();
-        if pressed.wait_for(|is_pressed| *is_pressed).await.is_err() {
+        if pressed.wait_for(|count| *count >= presses).await.is_err() {
             pending::<()>().await;
         }
     }
@@ -71,53 +78,27 @@ impl Interrupts {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader};
-    use std::process::{Child, Command, Stdio};
-
-    use rustix::process::{Pid, Signal as Number, kill_process};
-
     use super::*;
 
-    const CHILD: &str = "COB_TEST_INTERRUPTS";
+    fn press() {
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).expect("sent");
+    }
 
     #[tokio::test]
-    async fn a_press_between_two_waits_counts_in_the_next_wait() {
+    async fn a_press_between_two_waits_counts_in_the_next_wait_and_a_second_press_insists() {
         let interrupts = Interrupts::open().expect("opened");
         {
             let mut waits = std::pin::pin!(interrupts.pressed());
             assert!(std::future::poll_fn(|c| std::task::Poll::Ready(waits.as_mut().poll(c).is_pending())).await);
         }
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).expect("sent");
+        press();
         interrupts.clone().pressed().await;
         interrupts.pressed().await;
-    }
-
-    #[tokio::test]
-    async fn as_child() {
-        if std::env::var_os(CHILD).is_none() {
-            return;
+        {
+            let mut insists = std::pin::pin!(interrupts.insisted());
+            assert!(std::future::poll_fn(|c| std::task::Poll::Ready(insists.as_mut().poll(c).is_pending())).await);
         }
-        let interrupts = Interrupts::open().expect("opened");
-        println!("\nopened");
-        interrupts.pressed().await;
-        println!("\npressed");
-        pending::<()>().await;
-    }
-
-    #[test]
-    fn a_second_press_ends_a_program_that_does_not_end_by_itself() {
-        let mut command = Command::new(std::env::current_exe().expect("known"));
-        command.args(["--exact", "signals::tests::as_child", "--nocapture"]).env(CHILD, "1").stdout(Stdio::piped());
-        let mut child = command.spawn().expect("started");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
-        let press = |child: &Child| {
-            let pid = Pid::from_child(child);
-            kill_process(pid, Number::INT).expect("sent");
-        };
-        assert!(lines.any(|line| line == "opened"));
-        press(&child);
-        assert!(lines.any(|line| line == "pressed"));
-        press(&child);
-        assert_eq!(child.wait().expect("ended").code(), Some(130));
+        press();
+        assert_eq!(interrupts.insisted().await.code(), 130);
     }
 }

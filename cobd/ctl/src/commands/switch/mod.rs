@@ -328,7 +328,8 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
         let until = args.wait.map(|w| began + w);
         let interrupts = Interrupts::open()?;
-        let absent = give_order(context, screen, &plan, &has_it, &plan.order_in_full(), until, &mut report).await;
+        let order = (&plan.order_in_full(), until);
+        let absent = give_order(context, screen, &plan, &has_it, order, &interrupts, &mut report).await?;
         return wait::until_ended(context, screen, &plan, absent, report, (began, deadline), &interrupts).await;
     }
     let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
@@ -420,7 +421,8 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
         order.on_failure = Some(OnFailure::Hold);
     }
     last.extend(has_it);
-    let told = give_order(context, screen, &plan, &last, &order, args.wait.map(|w| began + w), &mut report).await;
+    let order = (&order, args.wait.map(|w| began + w));
+    let told = give_order(context, screen, &plan, &last, order, interrupts, &mut report).await?;
     absent.extend(told);
     plan.leaving.retain(|t| report.has_taken(&t.stand_in()));
     if report.is_refused() {
@@ -447,18 +449,24 @@ async fn run_within(context: &Context, screen: &mut Screen, args: &SwitchArgs, b
     }
 }
 
-/// Orders these hosts to switch. Returns the hosts that shall follow when they are back.
+/// Orders these hosts to switch, until a time. Returns the hosts that shall follow when they are back.
 async fn give_order(
     context: &Context,
     screen: &mut Screen,
     plan: &Plan,
     targets: &[Target],
-    order: &order::Switch,
-    until: Option<Instant>,
+    (order, until): (&order::Switch, Option<Instant>),
+    interrupts: &Interrupts,
     report: &mut Report,
-) -> Vec<Target> {
+) -> Result<Vec<Target>, Failure> {
+    let answers = tokio::select! {
+        answers = prepare::switch(&context.client, targets, order, until) => answers,
+        failure = interrupts.insisted() => {
+            return Err(failure.hint("hosts that have the order go on, and tell the others; see `cobctl status`"));
+        }
+    };
     let mut absent = Vec::new();
-    for (target, answer) in prepare::switch(&context.client, targets, order, until).await {
+    for (target, answer) in answers {
         let leaves = plan.leaving.contains(&target);
         match answer {
             Activation::Yes => report.gone.push(target.stand_in()),
@@ -472,7 +480,7 @@ async fn give_order(
             Activation::Refused(error) => report.refused(screen, &target, leaves, &error),
         }
     }
-    absent
+    Ok(absent)
 }
 
 /// Refuses a switch to an older generation without consent. Warns if the depot lacks the newest generation that hosts
