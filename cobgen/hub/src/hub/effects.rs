@@ -296,8 +296,7 @@ impl Hub {
         let tenant = tenant_of_job(&job.spec.tenant)?;
         let name = job.spec.payload.cluster.clone();
         let record = state.clusters.get(&(tenant.clone(), name.clone())).ok_or_else(missing)?;
-        let is_created = !matches!(record.state, ClusterState::Terminated | ClusterState::Incomplete);
-        if !is_created && !matches!(job.spec.payload.operation, Operation::Create {} | Operation::Delete {}) {
+        if !record.is_created() && !matches!(job.spec.payload.operation, Operation::Create {} | Operation::Delete {}) {
             return Err(not_created(&name));
         }
         let home = self.cluster_folder(&tenant, &name);

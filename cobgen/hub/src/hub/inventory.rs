@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cob_hub_api::{EntityKind, Machine, MachineState, Name};
-use cob_permissions::{Action, Standing, may};
+use cob_permissions::Standing;
 use serde_json::{Map, Value};
 
 use super::error::HubError;
 use super::look::standing;
 use super::records::ClusterRecord;
-use super::{Caller, Hub, cluster_entity, machines_in};
+use super::{Caller, Hub, machines_in, may_see};
 use crate::catalogue::Part;
-use crate::job::machines;
-use crate::job::{Log, Stop};
+use crate::job::{Log, Stop, machines};
 use crate::provider::{Action as Call, CallError, MachineList, Providers, Request, VERSION, process};
 
 /// Providers: each has a name, a type and settings. Tenants may give the same name to different providers.
@@ -42,10 +41,7 @@ impl Hub {
         let records = {
             let state = self.state.lock().await;
             let here = |record: &&ClusterRecord| {
-                caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant)
-                    && cluster_entity(record).is_some_and(|entity| {
-                        may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed()
-                    })
+                caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant) && may_see(&state, caller, record)
             };
             state.clusters.values().filter(here).map(|record| self.place(record)).collect()
         };

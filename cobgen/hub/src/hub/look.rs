@@ -264,7 +264,7 @@ impl Hub {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Progress::default(), None),
             Err(error) => (Progress::default(), Some(super::effects::damaged(&error))),
         };
-        // A later job of a new cluster depends on the creation, its former job: one of both reasons is enough.
+        // A later job of a new cluster depends on the creation, its former job: one reason is enough.
         let is_said = |other: &Obstacle<HubLock>| matches!(other, Obstacle::Dependency(job) if obstacles.contains(&Obstacle::SameCluster(*job)));
         let waits = obstacles.iter().filter(|obstacle| !is_said(obstacle)).map(obstacle_text);
         let reason = match &job.cause {

@@ -356,10 +356,7 @@ impl Hub {
         let tenant = tenant_of(caller)?;
         let state = self.state.lock().await;
         let mine = state.clusters.values().filter(|record| record.tenant == tenant && record.is_asked_for(query));
-        let visible = mine.filter(|record| {
-            let entity = cluster_entity(record);
-            entity.is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
-        });
+        let visible = mine.filter(|record| may_see(&state, caller, record));
         let jobs = open_jobs(&state);
         let job = |record: &ClusterRecord| jobs.get(&record.queue_name()).copied();
         Ok(visible.take(query.limit()).map(|record| record.view(job(record), Default::default())).collect())
@@ -506,6 +503,13 @@ fn open_job(state: &State, record: &ClusterRecord) -> Option<u64> {
 }
 
 /// The first open job of each cluster, by the cluster's key in the queue.
+/// Whether the caller may see a cluster.
+fn may_see(state: &State, caller: &Caller, record: &ClusterRecord) -> bool {
+    let entity = cluster_entity(record);
+    entity.is_some_and(|entity| may(&state.directory, &caller.subject, Action::Read, &entity).is_allowed())
+}
+
+/// The machines in the folder of a cluster.
 fn machines_in(folder: &Path, cluster: &Name) -> Result<machines::Table, HubError> {
     machines::read(folder).map_err(|error| {
         let file = folder.join(machines::FILE);

@@ -137,9 +137,8 @@ impl Hub {
             | Operation::Replace { .. }
             | Operation::Delete {} => {}
         }
-        let is_dead = matches!(record.state, ClusterState::Terminated | ClusterState::Incomplete);
         let is_deletion = operation == (Operation::Delete {});
-        if is_dead && !is_deletion {
+        if !record.is_created() && !is_deletion {
             return Err(not_created(name));
         }
         // A first deletion is always possible, and further deletions count.

@@ -148,6 +148,11 @@ impl ClusterRecord {
             && query.search.as_ref().is_none_or(found)
     }
 
+    /// Whether a creation has succeeded: of other clusters only a deletion makes sense.
+    pub(crate) fn is_created(&self) -> bool {
+        !matches!(self.state, ClusterState::Terminated | ClusterState::Incomplete)
+    }
+
     /// The key of the cluster in the queue.
     pub(crate) fn queue_name(&self) -> String {
         queue_name(&self.tenant, &self.name)
