@@ -19,14 +19,10 @@ use cob_tests::processes;
 use cob_tests::wait::comes_true;
 use serde_json::{Value, json};
 
-use yard::{PATIENCE, Yard, list, text};
+use yard::{PATIENCE, Yard, from_environment, list, text};
 
 const USER: &str = "many/ann";
 const NODES: usize = 10;
-
-fn from_environment(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text:?}")))
-}
 
 /// The median and the longest of several times in milliseconds.
 fn times(mut measure: impl FnMut()) -> String {

@@ -12,14 +12,10 @@ use cob_tests::processes::{self, Signal};
 use cob_tests::wait::comes_true;
 use serde_json::{Value, json};
 
-use crate::yard::{PATIENCE, Yard, list, text};
+use crate::yard::{PATIENCE, Yard, from_environment, list, text};
 
 const TENANTS: [&str; 3] = ["red", "green", "blue"];
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text:?}")))
-}
 
 /// What the hub has answered: jobs with their tenants.
 #[derive(Default)]

@@ -335,6 +335,11 @@ pub(crate) fn exchange_with(
     Ok((status, serde_json::from_str(body).unwrap_or_else(|_| json!(body))))
 }
 
+/// A number of the environment.
+pub(crate) fn from_environment<T: std::str::FromStr>(name: &str, default: T) -> T {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text:?}")))
+}
+
 pub(crate) fn job((status, answer): Answer) -> u64 {
     assert_eq!(status, 202, "{answer}");
     answer["job"].as_u64().expect("a job")
