@@ -178,9 +178,7 @@ impl Wanted {
             let text = fs::read_to_string(&next).map_err(|error| format!("{}: {error}", next.display()))?;
             self.key.put(&text)?;
         }
-        self.file.put(&text)?;
-        place::remove_all(&next)?;
-        client.forget()
+        self.file.put(&text)
     }
 
     /// The file of a key that has no certificate yet. It stays until it has one.
@@ -341,6 +339,9 @@ impl Spec for Wanted {
             let _turn = Turn::wait(&self.own, "acme", self.longest * 9 / 10)?;
             self.renew(&mut record)?;
         }
+        // An earlier transition may have been killed with all files in their places.
+        place::remove_all(&self.own.join(NEXT_KEY))?;
+        self.client().forget()?;
         self.key.protect()?;
         self.put_chain()?;
         self.file.tell()
