@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { wordsOf, type Order } from "./api";
 import { useAsk } from "./load";
-import { CobLink, Loading, Mark, Trouble } from "./parts";
+import { CobLink, Columns, Loading, Mark, Trouble } from "./parts";
 import { remember } from "./plans";
 import { carryOut, proposal } from "./proposal";
 import { cluster, now } from "./store";
@@ -224,17 +224,7 @@ export function Interruptions({ plan, most = 12 }: { plan: Plan; most?: number }
       )}
       {away.length > 0 && (
         <table class="list interruptions">
-          <thead>
-            <tr>
-              <th scope="col">Interrupted</th>
-              <th scope="col" class="right">
-                After
-              </th>
-              <th scope="col" class="right">
-                For
-              </th>
-            </tr>
-          </thead>
+          <Columns of={["Interrupted", ["After", "right"], ["For", "right"]]} />
           <tbody>
             {away.slice(0, most).map((one) => (
               <tr key={one.cob}>

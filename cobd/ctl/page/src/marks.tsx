@@ -88,3 +88,22 @@ export function SkipLink({ to }: { to: RefObject<HTMLElement | null> }) {
     </a>
   );
 }
+
+/** The title of a column, with its class. Without a title, there is no such column. */
+type Column = string | [title: string, of: "right" | "wide" | "hidden"] | false | undefined;
+
+/** The head of a table. The title of a `hidden` column is for readers alone. */
+export function Columns({ of }: { of: Column[] }) {
+  const columns = of.filter((column) => column !== false && column !== undefined).map((column) => (typeof column === "string" ? ([column, undefined] as const) : column));
+  return (
+    <thead>
+      <tr>
+        {columns.map(([title, cls]) => (
+          <th key={title} scope="col" class={cls === "hidden" ? undefined : cls}>
+            {cls === "hidden" ? <span class="hidden">{title}</span> : title}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}

@@ -8,7 +8,7 @@ import { CLASSES, FLAGS } from "./table";
 import type { HostMark } from "./wire";
 import { moment, pieces, span } from "./words";
 
-export { Copy, Empty, Loading, Mark, Section } from "./marks";
+export { Columns, Copy, Empty, Loading, Mark, Section } from "./marks";
 
 export const HOST_CLASS: Record<HostMark, number> = { good: 0, busy: 1, bad: 3, unknown: 5 };
 

@@ -1,7 +1,7 @@
 // Small parts of the hub's views.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Loading, Mark } from "../marks";
+import { Columns, Loading, Mark } from "../marks";
 import { address } from "../route";
 import type { Loaded } from "../use-load";
 import { moment, span } from "../words";
@@ -108,15 +108,7 @@ export function Plan({ plan }: { plan: Preview }) {
       {plan.nodes.length > 0 && (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Nodes afterwards">
           <table class="list">
-            <thead>
-              <tr>
-                <th scope="col">Node</th>
-                <th scope="col">Machine</th>
-                <th scope="col">Hardware</th>
-                <th scope="col">Image</th>
-                <th scope="col">Services</th>
-              </tr>
-            </thead>
+            <Columns of={["Node", "Machine", "Hardware", "Image", "Services"]} />
             <tbody>
               {plan.nodes.map((node) => (
                 <tr key={node.name}>
@@ -220,21 +212,17 @@ export function Field(props: { label: string; hint?: string; children: Component
   );
 }
 
-/** Services to choose from. */
-export function Services({ title, all, chosen, set }: { title: string; all: string[]; chosen: string[]; set: (chosen: string[]) => void }) {
+/** Names to choose from, any number of them. */
+export function Choices<T extends string>({ title, all, chosen, set, cls }: { title: string; all: readonly T[]; chosen: T[]; set: (chosen: T[]) => void; cls?: string }) {
   if (all.length === 0) return null;
   return (
     <fieldset>
       <legend>{title}</legend>
-      <div class="choices services">
-        {all.map((service) => (
-          <label key={service} class="choice">
-            <input
-              type="checkbox"
-              checked={chosen.includes(service)}
-              onChange={(event) => set(event.currentTarget.checked ? [...chosen, service] : chosen.filter((one) => one !== service))}
-            />
-            <span class="id">{service}</span>
+      <div class={`choices ${cls ?? ""}`}>
+        {all.map((name) => (
+          <label key={name} class="choice">
+            <input type="checkbox" checked={chosen.includes(name)} onChange={(event) => set(event.currentTarget.checked ? [...chosen, name] : chosen.filter((one) => one !== name))} />
+            <span class="id">{name}</span>
           </label>
         ))}
       </div>

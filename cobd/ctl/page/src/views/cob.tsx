@@ -4,7 +4,7 @@ import { get } from "../api";
 import { entryClass, eventWords } from "../entries";
 import { Hunks } from "../hunks";
 import { useAsk, useLoad } from "../load";
-import { At, Empty, FlagWords, HostLink, Loading, Mark, Section, Since, Text, Trouble } from "../parts";
+import { At, Columns, Empty, FlagWords, HostLink, Loading, Mark, Section, Since, Text, Trouble } from "../parts";
 import { propose } from "../proposal";
 import { address } from "../route";
 import { needs, table, tick } from "../store";
@@ -341,17 +341,7 @@ function History({ id, refresh }: { id: string; refresh: string }) {
       {entries.length > 0 && (
         <div class="scroll-x">
           <table class="list">
-            <thead>
-              <tr>
-                <th scope="col">Time</th>
-                <th scope="col">Event</th>
-                <th scope="col">States</th>
-                <th scope="col">Detail</th>
-                <th scope="col" class="right">
-                  Generation
-                </th>
-              </tr>
-            </thead>
+            <Columns of={["Time", "Event", "States", "Detail", ["Generation", "right"]]} />
             <tbody>
               {[...entries].reverse().map((entry) => {
                 const result = entryClass(entry);

@@ -2,7 +2,7 @@
 import { Interruptions, plansOf } from "../dialog";
 import { Hunks } from "../hunks";
 import { useAsk } from "../load";
-import { At, CobLink, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
+import { At, CobLink, Columns, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
 import { propose } from "../proposal";
 import { address, here, setParams } from "../route";
 import { cluster } from "../store";
@@ -210,17 +210,7 @@ function Switches({ past, loading, error, hints, again }: SwitchesProps) {
       {list.length > 0 && (
         <div class="scroll-x">
           <table class="list">
-            <thead>
-              <tr>
-                <th scope="col">Switch</th>
-                <th scope="col">Result</th>
-                <th scope="col">Began</th>
-                <th scope="col" class="right">
-                  Took
-                </th>
-                <th scope="col">By</th>
-              </tr>
-            </thead>
+            <Columns of={["Switch", "Result", "Began", ["Took", "right"], "By"]} />
             <tbody>
               {list.slice(0, 50).map((one) => {
                 const from = [...new Set(Object.values(one.hosts).map((host) => host.from ?? "none"))];

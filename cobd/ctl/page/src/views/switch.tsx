@@ -4,7 +4,7 @@ import { Interruptions, plansOf } from "../dialog";
 import { Gantt } from "../draw/gantt";
 import { chartOfPlan, chartOfReplay, extended, withForecast } from "../gantt";
 import { useAsk } from "../load";
-import { At, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
+import { At, Columns, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
 import { forecastOf, remember } from "../plans";
 import { propose } from "../proposal";
 import { address } from "../route";
@@ -244,24 +244,7 @@ function PerHost({ outcome }: { outcome: Outcome }) {
       )}
       <div class="scroll-x">
         <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Host</th>
-              <th scope="col">Result</th>
-              <th scope="col" class="right">
-                From
-              </th>
-              <th scope="col" class="right">
-                Activated after
-              </th>
-              <th scope="col" class="right">
-                Ended after
-              </th>
-              <th scope="col" class="right">
-                Failed attempts
-              </th>
-            </tr>
-          </thead>
+          <Columns of={["Host", "Result", ["From", "right"], ["Activated after", "right"], ["Ended after", "right"], ["Failed attempts", "right"]]} />
           <tbody>
             {list.slice(0, most).map(([name, host]) => {
               const failures = Object.values(host.cobs ?? {}).reduce((sum, cob) => sum + cob.failures, 0);

@@ -1,6 +1,6 @@
 // The caller's own password and tokens.
 import { useState } from "preact/hooks";
-import { Copy, Empty, Section } from "../../marks";
+import { Columns, Copy, Empty, Section } from "../../marks";
 import { me, send } from "../api";
 import { changed, useHub } from "../load";
 import { Answered, Dialog, Field, Moment } from "../parts";
@@ -45,18 +45,7 @@ export function AccountView() {
               <Empty>No tokens.</Empty>
             ) : (
               <table class="list">
-                <thead>
-                  <tr>
-                    <th scope="col">Token</th>
-                    <th scope="col">User</th>
-                    <th scope="col">Purpose</th>
-                    <th scope="col">Made</th>
-                    <th scope="col">Ends</th>
-                    <th scope="col">
-                      <span class="hidden">Changes</span>
-                    </th>
-                  </tr>
-                </thead>
+                <Columns of={["Token", "User", "Purpose", "Made", "Ends", ["Changes", "hidden"]]} />
                 <tbody>
                   {all.map((token) => (
                     <tr key={token.id}>

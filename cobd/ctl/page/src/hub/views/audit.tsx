@@ -1,6 +1,6 @@
 // The audit: who ordered what, and what was refused.
 import { useState } from "preact/hooks";
-import { Empty } from "../../marks";
+import { Columns, Empty } from "../../marks";
 import { useHub } from "../load";
 import { Answered, ClusterLink, JobLink, Moment } from "../parts";
 import type { AuditLine } from "../wire";
@@ -29,17 +29,7 @@ export function AuditView() {
             ) : (
               <>
                 <table class="list">
-                  <thead>
-                    <tr>
-                      <th scope="col">Number</th>
-                      <th scope="col">Time</th>
-                      <th scope="col">User</th>
-                      <th scope="col">Request</th>
-                      <th scope="col">Cluster</th>
-                      <th scope="col">Job</th>
-                      <th scope="col">Decision</th>
-                    </tr>
-                  </thead>
+                  <Columns of={["Number", "Time", "User", "Request", "Cluster", "Job", "Decision"]} />
                   <tbody>
                     {all.map((line) => (
                       <tr key={line.number}>

@@ -1,6 +1,6 @@
 // One cluster: its state, its machines, its jobs, and the buttons of all operations.
 import { useState } from "preact/hooks";
-import { Empty, Section } from "../../marks";
+import { Columns, Empty, Section } from "../../marks";
 import { address } from "../../route";
 import { useHub } from "../load";
 import { Answered, Failed, JobLink, Moment, StateWord, Until } from "../parts";
@@ -121,17 +121,7 @@ function Machines({ machines, replace }: { machines: Machine[]; replace: (node: 
         <Empty>No machines.</Empty>
       ) : (
         <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Node</th>
-              <th scope="col">State</th>
-              <th scope="col">Provider</th>
-              <th scope="col">Address</th>
-              <th scope="col">
-                <span class="hidden">Operation</span>
-              </th>
-            </tr>
-          </thead>
+          <Columns of={["Node", "State", "Provider", "Address", ["Operation", "hidden"]]} />
           <tbody>
             {machines.map((machine) => (
               <tr key={machine.host}>

@@ -1,6 +1,6 @@
 // All clusters of the tenant.
 import { useState } from "preact/hooks";
-import { Empty } from "../../marks";
+import { Columns, Empty } from "../../marks";
 import { address } from "../../route";
 import { plural } from "../../words";
 import { useHub } from "../load";
@@ -46,17 +46,7 @@ export function ClustersView() {
 function Table({ clusters }: { clusters: Cluster[] }) {
   return (
     <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">Cluster</th>
-          <th scope="col">State</th>
-          <th scope="col">Nodes</th>
-          <th scope="col">Template</th>
-          <th scope="col">Owner</th>
-          <th scope="col">Lease</th>
-          <th scope="col">Job</th>
-        </tr>
-      </thead>
+      <Columns of={["Cluster", "State", "Nodes", "Template", "Owner", "Lease", "Job"]} />
       <tbody>
         {clusters.map((cluster) => (
           <tr key={cluster.name}>

@@ -5,7 +5,7 @@ import { address, go, here } from "../../route";
 import { useLoad, type Loaded } from "../../use-load";
 import { get, me, ofTenant, send, tenant } from "../api";
 import { changed, changes, useHub } from "../load";
-import { Answered, Failed, failOf, Field, Plan, Services, type Fail } from "../parts";
+import { Answered, Choices, Failed, failOf, Field, Plan, type Fail } from "../parts";
 import { offered, whole, type Template } from "../template";
 import { durationOf, list, objectOf, secondsOf } from "../texts";
 import type { Cluster, Entity, Preview, Wanted } from "../wire";
@@ -153,7 +153,7 @@ function Form({ template, of, services, before }: FormProps) {
             <input value={lease} onInput={(event) => setLease(event.currentTarget.value)} autocomplete="off" />
           </Field>
         </div>
-        <Services title="Services" all={services} chosen={wanted} set={setWanted} />
+        <Choices cls="services" title="Services" all={services} chosen={wanted} set={setWanted} />
         <details>
           <summary>Machines and configuration</summary>
           <div class="form-grid">

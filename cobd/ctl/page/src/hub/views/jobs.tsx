@@ -1,6 +1,6 @@
 // Jobs: filters and pages in the address, priorities, and the reason of each wait.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Empty } from "../../marks";
+import { Columns, Empty } from "../../marks";
 import { address, here, setParams } from "../../route";
 import { span } from "../../words";
 import { me, ofTenant, send, tenant } from "../api";
@@ -22,22 +22,7 @@ export function JobTable({ jobs, withCluster }: { jobs: Job[]; withCluster?: boo
   return (
     <>
       <table class="list jobs">
-        <thead>
-          <tr>
-            <th scope="col">Job</th>
-            <th scope="col">State</th>
-            {withCluster && <th scope="col">Cluster</th>}
-            <th scope="col">Operation</th>
-            <th scope="col">Priority</th>
-            <th scope="col">User</th>
-            <th scope="col" class="wide">
-              Ordered
-            </th>
-            <th scope="col" class="wide">
-              Time
-            </th>
-          </tr>
-        </thead>
+        <Columns of={["Job", "State", withCluster && "Cluster", "Operation", "Priority", "User", ["Ordered", "wide"], ["Time", "wide"]]} />
         <tbody>
           {jobs.map((job) => (
             <tr key={job.id}>

@@ -1,6 +1,6 @@
 // The machines of all clusters, and machines that no cluster knows.
 import { useState } from "preact/hooks";
-import { Empty } from "../../marks";
+import { Columns, Empty } from "../../marks";
 import { useHub } from "../load";
 import { Answered, ClusterLink, StateWord } from "../parts";
 import type { Machine } from "../wire";
@@ -23,15 +23,7 @@ export function MachinesView() {
               <Empty>{orphans ? "No orphans: each machine belongs to a cluster." : "No machines."}</Empty>
             ) : (
               <table class="list">
-                <thead>
-                  <tr>
-                    <th scope="col">Machine</th>
-                    <th scope="col">State</th>
-                    <th scope="col">Cluster</th>
-                    <th scope="col">Provider</th>
-                    <th scope="col">Address</th>
-                  </tr>
-                </thead>
+                <Columns of={["Machine", "State", "Cluster", "Provider", "Address"]} />
                 <tbody>
                   {all.map((machine) => (
                     <tr key={`${machine.cluster}/${machine.host}/${machine.id}`}>

@@ -4,7 +4,7 @@ import { address, go } from "../../route";
 import { count } from "../../words";
 import { send } from "../api";
 import { changed, useHub } from "../load";
-import { Answered, Dialog, failOf, Field, Plan, Services } from "../parts";
+import { Answered, Choices, Dialog, failOf, Field, Plan } from "../parts";
 import { offered } from "../template";
 import { lossOf, objectOf, operationWords, secondsOf } from "../texts";
 import type { Cluster, Operation, Preview } from "../wire";
@@ -176,7 +176,7 @@ function Changes({ cluster, add, remove, set }: { cluster: Cluster; add: string[
         const present = cluster.wanted.services ?? of.defaults?.services ?? [];
         const all = [...new Set([...present, ...add, ...offered(of, services.value ?? [])])];
         const chosen = [...present.filter((one) => !remove.includes(one)), ...add];
-        return <Services title="Services of the cluster" all={all} chosen={chosen} set={(chosen) => choose(present, chosen)} />;
+        return <Choices cls="services" title="Services of the cluster" all={all} chosen={chosen} set={(chosen) => choose(present, chosen)} />;
       }}
     </Answered>
   );
@@ -187,7 +187,7 @@ function Some({ cluster, chosen, set }: { cluster: Cluster; chosen: string[]; se
   const template = useTemplate(cluster.wanted.template, cluster.tenant);
   return (
     <Answered of={template}>
-      {(of) => <Services title="Services; none: all" all={[...new Set([...(cluster.wanted.services ?? of.defaults?.services ?? []), ...chosen])]} chosen={chosen} set={set} />}
+      {(of) => <Choices cls="services" title="Services; none: all" all={[...new Set([...(cluster.wanted.services ?? of.defaults?.services ?? []), ...chosen])]} chosen={chosen} set={set} />}
     </Answered>
   );
 }

@@ -1,6 +1,6 @@
 // Tenants, users, groups, grants and quotas.
 import { useState } from "preact/hooks";
-import { Empty, Section } from "../../marks";
+import { Columns, Empty, Section } from "../../marks";
 import { me, send, setTenant, tenant as chosen } from "../api";
 import { changed, useHub } from "../load";
 import { Answered, Dialog, Field } from "../parts";
@@ -88,17 +88,7 @@ function TenantPanel({ name, tenant, manages, isSuper, ask }: { name: string; te
         <Empty>No users.</Empty>
       ) : (
         <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">User</th>
-              <th scope="col">Rank</th>
-              <th scope="col">Groups</th>
-              <th scope="col">Own quota</th>
-              <th scope="col">
-                <span class="hidden">Changes</span>
-              </th>
-            </tr>
-          </thead>
+          <Columns of={["User", "Rank", "Groups", "Own quota", ["Changes", "hidden"]]} />
           <tbody>
             {users.map(([user, of]) => (
               <tr key={user}>

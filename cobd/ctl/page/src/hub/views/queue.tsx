@@ -1,11 +1,11 @@
 // The queue of jobs: its drain and its rules.
 import { useState } from "preact/hooks";
-import { Empty, Mark, Section } from "../../marks";
+import { Columns, Empty, Mark, Section } from "../../marks";
 import { address } from "../../route";
 import { count } from "../../words";
 import { me, ofTenant, send, tenant } from "../api";
 import { changed, useHub } from "../load";
-import { Answered, Dialog, Field, Moment } from "../parts";
+import { Answered, Choices, Dialog, Field, Moment } from "../parts";
 import { actionWords, contentOf, EMPTY_RULE, formOf, ruleId, selectionWords, stops, type RuleForm } from "../queue";
 import { OPERATIONS, type Directory, type Queue, type Rule } from "../wire";
 
@@ -114,18 +114,7 @@ const keeperOf = (tenant: string | undefined): Record<string, string> => ({ tena
 function Rules({ rules, keeps, ask }: { rules: Rule[]; keeps: boolean; ask: (wish: Wish) => void }) {
   return (
     <table class="list rules">
-      <thead>
-        <tr>
-          <th scope="col">Order</th>
-          <th scope="col">Rule</th>
-          <th scope="col">Effect</th>
-          {keeps && (
-            <th scope="col">
-              <span class="hidden">Changes</span>
-            </th>
-          )}
-        </tr>
-      </thead>
+      <Columns of={["Order", "Rule", "Effect", keeps && ["Changes", "hidden"]]} />
       <tbody>
         {rules.map((rule) => (
           <tr key={ruleId(rule)}>
@@ -237,21 +226,7 @@ function RuleDialog({ rule, rules, close }: { rule: Rule | null; rules: Rule[]; 
           <input value={form.reason} maxLength={LONGEST_REASON} onInput={(event) => set({ reason: event.currentTarget.value })} autocomplete="off" />
         </Field>
       </div>
-      <fieldset>
-        <legend>Operations; none: all</legend>
-        <div class="choices">
-          {OPERATIONS.map((operation) => (
-            <label key={operation} class="choice">
-              <input
-                type="checkbox"
-                checked={form.operations.includes(operation)}
-                onChange={(event) => set({ operations: OPERATIONS.filter((one) => (one === operation ? event.currentTarget.checked : form.operations.includes(one))) })}
-              />
-              {operation}
-            </label>
-          ))}
-        </div>
-      </fieldset>
+      <Choices title="Operations; none: all" all={OPERATIONS} chosen={form.operations} set={(operations) => set({ operations: OPERATIONS.filter((one) => operations.includes(one)) })} />
       <details open={more}>
         <summary>More conditions</summary>
         <div class="form-grid">
