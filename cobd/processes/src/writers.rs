@@ -9,15 +9,22 @@ use std::path::Path;
 /// Names the signal for events of a file (`include/uapi/asm-generic/fcntl.h`).
 const F_SETSIG: libc::c_int = 10;
 
+/// File systems of other machines: NFS, SMB, CIFS, SMB2, Ceph, AFS, 9P and FUSE (`include/uapi/linux/magic.h`,
+/// `fs/smb/client/cifsglob.h`). NFS of version 4 and CIFS grant a lease only with a promise of the server.
+const REMOTE: [u32; 8] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x00C3_6400, 0x5346_414F, 0x0102_1997, 0x6573_5546];
+
 /// Whether a program of this machine has the file open for writing. `file` is open for reading alone.
 ///
 /// The kernel counts the writers of a file, and grants a read lease only for a file without one (fcntl(2), `F_SETLEASE`).
-/// File systems without leases need a look at all open files of all processes, which takes milliseconds.
+/// File systems without leases need a look at all open files of all processes, which takes milliseconds. So do file
+/// systems of other machines, which refuse a lease for reasons of their own.
 ///
 /// # Errors
 /// When the file's metadata can't be read.
 pub fn has_writer(file: &File) -> io::Result<bool> {
-    if let Some(is_free) = lease(file) {
+    if !REMOTE.contains(&magic(file)?)
+        && let Some(is_free) = lease(file)
+    {
         return Ok(!is_free);
     }
     let is = file.metadata()?;
@@ -44,6 +51,13 @@ fn lease(file: &File) -> Option<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(false),
         Err(_) => None,
     }
+}
+
+/// The number of the type of the file's file system.
+fn magic(file: &File) -> io::Result<u32> {
+    let number = rustix::fs::fstatfs(file)?.f_type;
+    // The number has 32 bits; some architectures extend its sign.
+    Ok(u32::try_from(number & 0xFFFF_FFFF).unwrap_or_default())
 }
 
 fn has_writer_in_proc(file: (u64, u64)) -> bool {
@@ -79,6 +93,9 @@ mod tests {
             let is = file.metadata().expect("known");
             (has_writer(&file).expect("looked"), has_writer_in_proc((is.dev(), is.ino())))
         };
+        let proc = magic(&File::open("/proc/self/status").expect("opened")).expect("known");
+        assert_eq!(proc, 0x9FA0, "proc has a well-known number");
+        assert!(!REMOTE.contains(&magic(&file).expect("known")), "the folder for the test is of this machine");
         assert_eq!(found(), (false, false), "a reader is no writer");
         let writer = File::options().append(true).open(&path).expect("opened");
         assert_eq!(found(), (true, true));
