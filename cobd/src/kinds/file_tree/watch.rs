@@ -200,7 +200,10 @@ impl Watch {
         let whole: Vec<PathBuf> = wanted.whole_folders().map(real).collect();
         let parents = paths.iter().filter_map(|path| path.parent()).map(Path::to_owned);
         let folders: BTreeSet<PathBuf> = parents.chain(whole.iter().cloned()).collect();
-        let watched = folders.into_iter().filter(|folder| self.watch(folder, drifts)).collect::<BTreeSet<_>>();
+        // A change object that leaves meanwhile must not end the watch of a folder that this one shares.
+        let mut watching = self.watching();
+        let watched: BTreeSet<_> =
+            folders.into_iter().filter(|folder| self.watch(&mut watching, folder, drifts)).collect();
         let mut state = self.inner.lock();
         let mut of = Vec::new();
         for path in &paths {
@@ -223,8 +226,7 @@ impl Watch {
 
     /// Watches a folder and returns whether it is watched. The state lock must be free meanwhile: the event handler
     /// needs it, and this call waits for the handler.
-    fn watch(&self, folder: &Path, drifts: &mpsc::Sender<CobId>) -> bool {
-        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+    fn watch(&self, watching: &mut Watching, folder: &Path, drifts: &mpsc::Sender<CobId>) -> bool {
         if watching.without {
             return false;
         }
@@ -292,6 +294,7 @@ impl Watch {
 
     /// The change object has departed, or is about to depart.
     pub(super) fn forget(&self, cob: &CobId) {
+        let mut watching = self.watching();
         let mut state = self.inner.lock();
         state.pending.remove(cob);
         state.hints.remove(cob);
@@ -313,14 +316,15 @@ impl Watch {
             }
         }
         drop(state);
-        if gone.is_empty() {
-            return;
-        }
-        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         for path in gone {
             // A removed folder is not watched any more.
             let _ = watching.watcher.as_mut().map(|w| self.inner.rest.awake(|| w.unwatch(&path)));
         }
+    }
+
+    /// This lock is taken before the lock of the state.
+    fn watching(&self) -> MutexGuard<'_, Watching> {
+        self.watching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, drifts: &mpsc::Sender<CobId>) -> notify::Result<RecommendedWatcher> {
