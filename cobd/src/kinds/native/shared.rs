@@ -186,25 +186,23 @@ impl Old {
         let staged = beside(path);
         durable::stage(&staged, mode, fill)?;
         let put = |flags| renameat_with(CWD, &staged, CWD, path, flags).map_err(io::Error::from);
-        // The write took a while. Lines that were appended meanwhile keep their place.
-        let (before, new) = match &self.0 {
-            None => (Vec::new(), new.to_vec()),
-            Some((file, before)) => {
-                let now = content_of(file)?;
-                let added = now.strip_prefix(before.as_slice()).unwrap_or_default();
-                append(&staged, added, rules)?;
-                ([before, added].concat(), [new, added].concat())
+        let exchange = |(file, before): &(File, Vec<u8>)| {
+            // The write took a while. Lines that were appended meanwhile keep their place.
+            let now = content_of(file)?;
+            let added = now.strip_prefix(before.as_slice()).unwrap_or_default();
+            append(&staged, added, rules)?;
+            let texts = ([before, added].concat(), [new, added].concat());
+            match put(RenameFlags::EXCHANGE) {
+                // The file was removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, (&texts.0, &texts.1), rules)),
             }
         };
         let done = match &self.0 {
+            Some(old) => exchange(old),
             None => match put(RenameFlags::NOREPLACE) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 made => made.map(|()| true),
-            },
-            Some((file, _)) => match put(RenameFlags::EXCHANGE) {
-                // The file was removed meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, (&before, &new), rules)),
             },
         };
         if !matches!(done, Ok(true)) || self.0.is_some() {
@@ -228,12 +226,17 @@ fn came_out(
         let (out, was) = (fs::symlink_metadata(staged)?, file.metadata()?);
         (out.dev(), out.ino()) == (was.dev(), was.ino())
     };
+    let mut failed = None;
     if is_it {
-        wait_for_writers(file)?;
-        let after = content_of(file)?;
-        if let Some(added) = after.strip_prefix(before) {
-            append(path, added, rules)?;
-            return Ok(true);
+        match wait_for_writers(file).and_then(|()| content_of(file)) {
+            Ok(after) => {
+                if let Some(added) = after.strip_prefix(before) {
+                    append(path, added, rules)?;
+                    return Ok(true);
+                }
+            }
+            // For example, appended lines have made it too long.
+            Err(error) => failed = Some(error),
         }
     }
     renameat_with(CWD, staged, CWD, path, RenameFlags::EXCHANGE)?;
@@ -241,7 +244,7 @@ fn came_out(
     (rules.may)(&ours.metadata()?)?;
     wait_for_writers(&ours)?;
     append(path, content_of(&ours)?.strip_prefix(new).unwrap_or_default(), rules)?;
-    Ok(false)
+    failed.map_or(Ok(false), Err)
 }
 
 fn append(path: &Path, added: &[u8], rules: &Rules<'_>) -> io::Result<()> {
@@ -345,6 +348,21 @@ mod tests {
         assert_eq!(host.edit("/hosts", 0o644, &with_ours), Ok(true));
         writer.join().expect("ended");
         assert_eq!(fs::read_to_string(&path).expect("read"), "ours\nold\nlate\n");
+    }
+
+    #[test]
+    fn a_replaced_file_that_became_too_long_returns() {
+        let (_folder, _host, path) = host();
+        let staged = beside(&path);
+        fs::write(&staged, "old\n").expect("written");
+        fs::write(&path, "ours\nold\n").expect("written");
+        // The files are exchanged. A program appends to the replaced file.
+        let old = File::open(&staged).expect("open");
+        OpenOptions::new().write(true).open(&staged).expect("open").set_len(MAX_FILE + 1).expect("set");
+        let rules = Rules { mode: 0o644, owner: None, may: &|_| Ok(()) };
+        came_out(&staged, &path, &old, (b"old\n", b"ours\nold\n"), &rules).expect_err("too long");
+        assert_eq!(fs::metadata(&path).expect("there").len(), MAX_FILE + 1);
+        assert_eq!(fs::read_to_string(&staged).expect("read"), "ours\nold\n");
     }
 
     #[test]
