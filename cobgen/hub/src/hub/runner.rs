@@ -49,7 +49,7 @@ impl Runner {
     /// Starts the process of a job.
     pub(crate) fn start(&self, run: Run, folder: &Path) {
         let (this, folder) = (self.clone(), folder.to_owned());
-        self.in_thread(run, move || {
+        let begun = in_thread(run, move || {
             let newborn = begin(&this.program, &folder);
             match newborn {
                 Ok(newborn) => {
@@ -62,13 +62,16 @@ impl Runner {
                 }
             }
         });
+        if !begun {
+            self.lost(run);
+        }
     }
 
     /// Permits a process to work.
     pub(crate) fn confirm(&self, run: Run, folder: &Path) {
         let Some(newborn) = self.newborns().remove(&run) else { return };
         let (this, folder) = (self.clone(), folder.to_owned());
-        self.in_thread(run, move || {
+        let begun = in_thread(run, move || {
             let (told, of) = (this.clone(), folder.clone());
             let watched = newborn.confirm().map_err(|e| e.to_string());
             let watched =
@@ -78,6 +81,10 @@ impl Runner {
                 this.died(run, &folder);
             }
         });
+        if !begun {
+            // The socket of the process is closed, so it ends without having worked.
+            self.lost(run);
+        }
     }
 
     /// Asks a process to end.
@@ -93,24 +100,28 @@ impl Runner {
 
     /// Kills a process and all that it has started.
     pub(crate) fn kill(&self, run: Run, folder: &Path) {
-        let folder = folder.to_owned();
-        self.in_thread(run, move || {
-            if let Err(error) = process::kill(&folder) {
+        let kill = move |folder: &Path| {
+            if let Err(error) = process::kill(folder) {
                 warn!(job = run.job.0, %error, "a job's process can't be killed");
             }
-        });
+        };
+        let of = folder.to_owned();
+        if !in_thread(run, move || kill(&of)) {
+            kill(folder);
+        }
     }
 
     /// Waits for the death of a process that an earlier hub has started.
     pub(crate) fn watch(&self, run: Run, folder: &Path) {
         let (this, of) = (self.clone(), folder.to_owned());
         if let Err(error) = process::watch(folder, move |_| this.died(run, &of)) {
-            warn!(job = run.job.0, %error, "a job's process can't be watched");
-            self.lost(run);
+            warn!(job = run.job.0, %error, "a job's process can't be watched, and is ended");
+            self.died(run, folder);
         }
     }
 
-    /// The process is dead. The programs that it has left behind end before the next job of the cluster can start.
+    /// The process is dead, or nobody would notice its death. All programs with the variable of the job end before the
+    /// next job of the cluster can start.
     fn died(&self, run: Run, folder: &Path) {
         let count = process::end_leftovers(folder, GRACE);
         if count > 0 {
@@ -135,14 +146,15 @@ impl Runner {
     fn newborns(&self) -> std::sync::MutexGuard<'_, BTreeMap<Run, Newborn>> {
         self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn in_thread(&self, run: Run, work: impl FnOnce() + Send + 'static) {
-        let spawned = std::thread::Builder::new().name(format!("job {}", run.job)).spawn(work);
-        if let Err(error) = spawned {
-            warn!(job = run.job.0, %error, "no thread for a job");
-            self.lost(run);
-        }
+/// Starts a thread, and returns whether it did.
+fn in_thread(run: Run, work: impl FnOnce() + Send + 'static) -> bool {
+    let begun = std::thread::Builder::new().name(format!("job {}", run.job)).spawn(work);
+    if let Err(error) = &begun {
+        warn!(job = run.job.0, %error, "no thread for a job");
     }
+    begun.is_ok()
 }
 
 /// Starts a process and waits until it has announced itself.
