@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cob_kinds::AcmeCertificate;
+use cob_types::calendar::utc;
 use cob_types::canonical;
 use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ use super::file::{CertificateFile, EARLIER, EARLIER_KEY, RENEWED};
 use super::key::{KeyFile, map};
 use super::lego::{self, Client};
 use super::openssl;
-use super::request::{RECORD, Record, checksum, utc};
+use super::request::{RECORD, Record, checksum};
 use crate::clock::wall_s;
 use crate::durable::{self, Sync};
 use crate::kinds::native::{Host, NOTE, Turn};
@@ -146,7 +147,7 @@ impl Wanted {
         let waits = !has_ended && record.waits(&self.about(), now).is_some();
         Ok(match is_due && !waits {
             false => "not due".to_owned(),
-            true => format!("due, for the certificate ends on {}", utc(dates.end)),
+            true => format!("due, for the certificate ends on {}", utc(dates.end.cast_signed())),
         })
     }
 
@@ -303,6 +304,10 @@ impl Spec for Wanted {
         }
         if let Some(note) = self.chain_note()?.filter(|note| Some(&note.path) != self.content.chain.as_ref()) {
             found.insert("former_chain".to_owned(), json!(note.path));
+        }
+        // The transition was killed with all files in their places.
+        if self.own.join(NEXT_KEY).exists() || self.client().answer()?.is_some() {
+            found.insert("unfinished".to_owned(), json!(true));
         }
         if self.file.has_to_tell() {
             found.insert("on_renewal".to_owned(), json!("has not run"));

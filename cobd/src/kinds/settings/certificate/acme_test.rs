@@ -254,9 +254,16 @@ async fn a_certificate_is_asked_for_once_and_renewed_with_the_same_key_and_accou
     // What a transition leaves that is killed after the files are in their places.
     let own = record_folder(&bench);
     fs::write(own.join(NEXT_KEY), &key).expect("written");
-    fs::create_dir(own.join(lego::FOLDER)).expect("made");
+    assert!(difference(&mut bench, &context).await.contains("unfinished"));
     made(&mut bench, &context, "outdated", "present").await;
-    assert!(!own.join(NEXT_KEY).exists() && !own.join(lego::FOLDER).exists());
+    assert!(!own.join(NEXT_KEY).exists());
+    let certificates = own.join(lego::FOLDER).join("lego/certificates");
+    fs::create_dir_all(&certificates).expect("made");
+    fs::write(certificates.join("a.json"), "{}").expect("written");
+    fs::write(certificates.join("a.crt"), &text).expect("written");
+    assert!(difference(&mut bench, &context).await.contains("unfinished"));
+    made(&mut bench, &context, "outdated", "present").await;
+    assert!(!own.join(lego::FOLDER).exists());
     assert_eq!((pebble.counts()[1], read(path("web.pem")), mode(&path("web.key"))), (1, text.clone(), 0o640));
     let without = bench.context(&kind, &pebble.content(root, &pebble.by_port(), r#""names":["a.example"]"#));
     assert!(difference(&mut bench, &without).await.contains("former_chain"));
