@@ -2,6 +2,8 @@
 //!
 //! For a new kind: create a [`Case`], add its folders with [`Case::watching`] and, if it can be outdated, another
 //! content with [`Case::other`]. Then call [`holds`].
+//!
+//! `COB_CONTRACT_KILLS=50 COB_SEED=7 cargo test -p cobd --lib contract` kills each transition more often.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -17,12 +19,21 @@ pub(in crate::kinds) async fn holds(case: &Case, untried: &[&str]) {
 }
 
 pub(in crate::kinds) async fn holds_in(case: &Case, untried: &[&str], scratch: &Path) {
-    let report = run(case, &program(), scratch).await.expect("tried");
+    let report = run(&campaign(case), &program(), scratch).await.expect("tried");
     let broken: Vec<_> = report.broken().collect();
     assert!(report.holds && broken.is_empty(), "seed {}: {broken:#?}", report.seed);
     let left_out = report.trials.iter().filter(|t| matches!(t.verdict, Verdict::Untried { .. }));
     let left_out: Vec<_> = left_out.map(|t| t.about.as_str()).collect();
     assert_eq!(left_out, untried, "{:#?}", report.trials);
+}
+
+/// The case with at least `COB_CONTRACT_KILLS` kills of each transition, at the moments of `COB_SEED`. A case without
+/// kills stays without.
+fn campaign(case: &Case) -> Case {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let kills = number("COB_CONTRACT_KILLS").and_then(|kills: u64| u32::try_from(kills).ok()).unwrap_or_default();
+    let kills = if case.kills > 0 { case.kills.max(kills) } else { 0 };
+    case.clone().kills(kills).seed(number("COB_SEED").unwrap_or(case.seed))
 }
 
 /// The broken rule and the observation.
