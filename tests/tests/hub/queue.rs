@@ -81,6 +81,9 @@ fn an_important_job_overtakes_and_lists_are_filtered() {
     assert_eq!(ids(&format!("limit=2&before={middle}")), [low, first]);
     assert_eq!((ids("state=running"), ids("cluster=c")), (vec![first], vec![middle]));
     assert_eq!((ids("user=web/ann").len(), ids("user=web/ben").len()), (4, 0));
+    assert_eq!((ids("operation=create").len(), ids("operation=resize").len()), (4, 0));
+    let (status, refused) = yard.user("web/adm", "GET", "/v1/jobs?operation=fly", None);
+    assert!(status == 400 && text(&refused["error"]).contains("no operation \"fly\"; there are create"), "{refused}");
     let since = state(&yard, high)["submitted_ms"].as_u64().expect("a time");
     assert!(ids(&format!("since_ms={since}")).contains(&high) && ids(&format!("since_ms={}", since + 1)).is_empty());
 
@@ -91,6 +94,16 @@ fn an_important_job_overtakes_and_lists_are_filtered() {
     }
     let (_, lines) = yard.user("web/adm", "GET", "/v1/audit", None);
     assert!(lines.to_string().contains("allowed: priority -10"), "{lines}");
+
+    // Each page has whole clusters.
+    let page = |query: &str| -> Vec<String> {
+        let cluster = |machine: &Value| format!("{}/{}", text(&machine["tenant"]), text(&machine["cluster"]));
+        yard.machine_page(query).iter().map(cluster).collect()
+    };
+    assert_eq!((page("?limit=1"), page("?limit=2")), (vec!["web/a".to_owned()], vec!["web/a".into(), "web/b".into()]));
+    assert_eq!(page("?limit=9&after=b&after_tenant=web"), ["web/c", "web/d"]);
+    assert_eq!(page("?after=d&after_tenant=web"), [""; 0]);
+    assert_eq!(page("?after=a&after_tenant=abc").len(), 4, "an earlier tenant");
 }
 
 #[test]

@@ -245,9 +245,23 @@ impl Yard {
         cluster
     }
 
-    /// The machines that the hub counts to clusters: tokens.
+    /// The machines that the hub counts to clusters.
     pub(crate) fn machines(&self) -> Vec<Value> {
-        let (status, machines) = self.root("GET", "/v1/machines", None);
+        let mut all = self.machine_page("");
+        let mut rest = all.len() >= 1000;
+        while rest {
+            let last = all.last().expect("a machine");
+            let place = format!("?after={}&after_tenant={}", text(&last["cluster"]), text(&last["tenant"]));
+            let page = self.machine_page(&place);
+            rest = page.len() >= 1000;
+            all.extend(page);
+        }
+        all
+    }
+
+    /// A page of the machines of all tenants.
+    pub(crate) fn machine_page(&self, query: &str) -> Vec<Value> {
+        let (status, machines) = self.root("GET", &format!("/v1/machines{query}"), None);
         assert_eq!(status, 200, "{machines}");
         list(machines)
     }

@@ -286,6 +286,15 @@ test("a rule pauses jobs; filters, pages and priorities show and order them", { 
   await page.getByRole("textbox", { name: /^Nodes/ }).fill("1");
   assert.ok(await page.getByRole("checkbox", { name: "web" }).isChecked());
   await page.getByRole("checkbox", { name: "log" }).check();
+  // The session ends: after another log-in, the form is as it was.
+  await ask(page, "DELETE", "session");
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.getByText("The session of web/ann has ended.").waitFor();
+  await page.getByLabel("Password").fill("password of ann");
+  await page.keyboard.press("Enter");
+  await page.getByRole("checkbox", { name: "log" }).waitFor();
+  assert.ok(await page.getByRole("checkbox", { name: "log" }).isChecked());
+  assert.equal(await page.getByLabel("Name").inputValue(), "blog");
   await page.getByRole("button", { name: "Show the plan" }).click();
   await page.getByText(/start log on blog-1/).waitFor({ timeout: JOB });
   await looksRight(page, "hub-services");

@@ -5,27 +5,27 @@ import { offered, over, whole, type Template } from "../src/hub/template";
 import { durationOf, secondsOf } from "../src/hub/texts";
 import type { Rule, RuleContent } from "../src/hub/wire";
 
-const none: JobFilter = { state: "", cluster: "", user: "", since: "", pages: [] };
+const none: JobFilter = { state: "", cluster: "", user: "", operation: "", since: "", pages: [] };
 const roundTrip = (filter: JobFilter) => filterOf(new URLSearchParams(new URLSearchParams(paramsOf(filter)).toString()));
 
 test("filters survive the address", () => {
   assert.deepEqual(paramsOf(none), {});
-  for (const filter of [none, { ...none, state: "open" }, { state: "failed", cluster: "shop", user: "web/ann", since: "7d", pages: [120, 70] }] as JobFilter[]) {
+  for (const filter of [none, { ...none, state: "open" }, { state: "failed", cluster: "shop", user: "web/ann", operation: "resize", since: "7d", pages: [120, 70] }] as JobFilter[]) {
     assert.deepEqual(roundTrip(filter), filter);
   }
 });
 
 test("an address with wrong values is read as far as it is right", () => {
   const read = (text: string) => filterOf(new URLSearchParams(text));
-  assert.deepEqual(read("state=flying&since=toString&cluster=%20shop%20"), { ...none, cluster: "shop" });
+  assert.deepEqual(read("state=flying&operation=fly&since=toString&cluster=%20shop%20"), { ...none, cluster: "shop" });
   for (const before of ["x", "-3", "70,120", "70,70", "1e400", "7,"]) assert.deepEqual(read(`before=${before}`), none, before);
 });
 
 test("the query asks for a job more than a page has", () => {
   assert.deepEqual(queryOf(none, 0), { limit: "51" });
   assert.deepEqual(queryOf({ ...none, state: "open", pages: [120, 70] }, 0), { open: "true", before: "70", limit: "51" });
-  const all = queryOf({ state: "queued", cluster: "shop", user: "root", since: "1h", pages: [] }, 3_600_007);
-  assert.deepEqual(all, { state: "queued", cluster: "shop", user: "root", since_ms: "7", limit: "51" });
+  const all = queryOf({ state: "queued", cluster: "shop", user: "root", operation: "sync", since: "1h", pages: [] }, 3_600_007);
+  assert.deepEqual(all, { state: "queued", cluster: "shop", user: "root", operation: "sync", since_ms: "7", limit: "51" });
 });
 
 test("whole numbers between bounds", () => {

@@ -93,6 +93,8 @@ pub struct JobQuery {
     pub cluster: Option<Name>,
     /// Only jobs of this user: `TENANT/USER`, or `USER` for a super administrator.
     pub user: Option<String>,
+    /// Only jobs with this operation: `create`, `resize`.
+    pub operation: Option<String>,
     /// Only jobs that were ordered at this time or later, in milliseconds since 1970-01-01 UTC.
     #[schemars(range(max = u64::MAX))]
     pub since_ms: Option<u64>,

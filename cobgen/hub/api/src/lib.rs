@@ -25,7 +25,7 @@ pub use cluster::{
 };
 pub use entity::{Entity, EntityKind, EntityWritten, Fault};
 pub use job::{Job, JobId, JobQuery, JobState, LogPart, Priority, Started};
-pub use machine::{Machine, MachineState};
+pub use machine::{Machine, MachineQuery, MachineState};
 pub use name::{BadName, Name};
 pub use queue::{Drain, DrainRequest, JobSelection, Queue, Rule, RuleAction, RuleContent};
 pub use session::{PasswordRequest, Session, SessionRequest};

@@ -10,7 +10,10 @@ use crate::Name;
 pub struct Machine {
     /// The host name.
     pub host: String,
-    /// The cluster with its tenant; absent for an orphan whose label names no cluster.
+    /// The tenant of the cluster; absent for an orphan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Name>,
+    /// The cluster; absent for an orphan.
     pub cluster: Option<Name>,
     /// The provider.
     pub provider: Name,
@@ -24,6 +27,33 @@ pub struct Machine {
     pub state: MachineState,
     /// The token that the machine carries as a label at the provider.
     pub token: String,
+}
+
+/// Which machines.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct MachineQuery {
+    /// Only machines that no cluster has, all of them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub orphans: bool,
+    /// Only machines of clusters after this cluster: the last cluster of the page before.
+    pub after: Option<Name>,
+    /// The tenant of this cluster, for a caller who sees several tenants.
+    pub after_tenant: Option<Name>,
+    /// The answer ends with the cluster with which it has so many machines; by default, and at most,
+    /// [`MachineQuery::MOST`].
+    pub limit: Option<usize>,
+}
+
+impl MachineQuery {
+    /// An answer with fewer machines is the last page.
+    pub const MOST: usize = 1000;
+
+    /// The number of machines that ends the answer to this query.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(Self::MOST).min(Self::MOST)
+    }
 }
 
 /// The states of a machine: `requested`, `created`, `confirmed`, and back over `deleting`.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use cob_hub_api::{
     AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityKind, EntityWritten, Job,
-    JobId, JobQuery, Lease, LogPart, Machine, Name, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent,
-    Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
+    JobId, JobQuery, Lease, LogPart, Machine, MachineQuery, Name, Operation, PasswordRequest, Preview, Priority, Queue,
+    RuleContent, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -145,6 +145,7 @@ impl Client {
             .with("state", state.as_ref().and_then(Value::as_str))
             .with("cluster", query.cluster.as_ref())
             .with("user", query.user.as_ref())
+            .with("operation", query.operation.as_ref())
             .with("since_ms", query.since_ms)
             .with("before", query.before)
             .with("limit", query.limit);
@@ -200,7 +201,19 @@ impl Client {
 
     /// The machines of all clusters.
     pub async fn machines(&self) -> Answer<Vec<Machine>> {
-        self.get(&Target::of(&["machines"])).await
+        let mut all: Vec<Machine> = Vec::new();
+        loop {
+            let last = all.last();
+            let target = Target::of(&["machines"])
+                .with("after", last.and_then(|machine| machine.cluster.clone()))
+                .with("after_tenant", last.and_then(|machine| machine.tenant.clone()));
+            let page: Vec<Machine> = self.get(&target).await?;
+            let is_last = page.len() < MachineQuery::MOST;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
     }
 
     /// The machines of providers that no cluster knows.

@@ -1,9 +1,10 @@
 //! The machines of clusters, and those that providers have and no cluster knows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::path::PathBuf;
 
-use cob_hub_api::{EntityKind, Machine, MachineState, Name};
+use cob_hub_api::{EntityKind, Machine, MachineQuery, MachineState, Name};
 use cob_permissions::Standing;
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use super::look::standing;
 use super::records::ClusterRecord;
 use super::{Caller, Hub, machines_in, may_see};
 use crate::catalogue::Part;
-use crate::job::{Log, Stop, machines};
+use crate::job::{Log, Stop};
 use crate::provider::{Action as Call, CallError, MachineList, Providers, Request, VERSION, process};
 
 /// Providers: each has a name, a type and settings. Tenants may give the same name to different providers.
@@ -32,29 +33,43 @@ impl Sources {
 type Known = BTreeSet<(String, Option<String>)>;
 
 impl Hub {
-    /// The machines of all clusters that the caller may see.
+    /// A page of the machines of all clusters that the caller may see. The machines of a cluster are on one page.
     ///
     /// # Errors
     ///
     /// A list of machines is damaged.
-    pub async fn all_machines(&self, caller: &Caller) -> Result<Vec<Machine>, HubError> {
-        let records = {
+    pub async fn all_machines(&self, caller: &Caller, query: &MachineQuery) -> Result<Vec<Machine>, HubError> {
+        let after = query.after.clone().and_then(|cluster| {
+            let tenant = query.after_tenant.clone().or_else(|| caller.tenant.clone())?;
+            Some((tenant, cluster))
+        });
+        let places: Vec<_> = {
             let state = self.state.lock().await;
             let here = |record: &&ClusterRecord| {
                 caller.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant) && may_see(&state, caller, record)
             };
-            state.clusters.values().filter(here).map(|record| self.place(record)).collect()
+            let later = state.clusters.range((after.map_or(Unbounded, Excluded), Unbounded));
+            later.map(|(_, record)| record).filter(here).map(|record| self.place(record)).collect()
         };
-        let tables = read_all(records).await?;
-        let machines = tables.into_iter().flat_map(|(cluster, table)| {
-            table.into_iter().map(move |(host, machine)| machine.view(host, Some(cluster.clone())))
-        });
-        Ok(machines.collect())
+        let limit = query.limit();
+        in_thread(move || {
+            let mut machines = Vec::new();
+            for (tenant, cluster, folder) in places {
+                if machines.len() >= limit {
+                    break;
+                }
+                let table = machines_in(&folder, &cluster)?;
+                machines.extend(table.into_iter().map(|(host, machine)| machine.view(host, &tenant, &cluster)));
+            }
+            Ok(machines)
+        })
+        .await
     }
 
-    /// The name and the folder of a cluster.
-    fn place(&self, record: &ClusterRecord) -> (Name, PathBuf) {
-        (record.name.clone(), self.cluster_folder(&record.tenant, &record.name))
+    /// The tenant, the name and the folder of a cluster.
+    fn place(&self, record: &ClusterRecord) -> (Name, Name, PathBuf) {
+        let folder = self.cluster_folder(&record.tenant, &record.name);
+        (record.tenant.clone(), record.name.clone(), folder)
     }
 
     /// The machines that providers have and no cluster knows.
@@ -85,9 +100,11 @@ impl Hub {
 
     /// The machines on the lists of clusters, and their providers.
     async fn known(&self, sources: &mut Sources) -> Result<Known, HubError> {
-        let records = self.state.lock().await.clusters.values().map(|record| self.place(record)).collect();
+        let places: Vec<_> = self.state.lock().await.clusters.values().map(|record| self.place(record)).collect();
+        let read = |(_, cluster, folder): (Name, Name, PathBuf)| machines_in(&folder, &cluster);
+        let tables = in_thread(move || places.into_iter().map(read).collect::<Result<Vec<_>, _>>()).await?;
         let mut known = Known::new();
-        for machine in read_all(records).await?.into_iter().flat_map(|(_, table)| table.into_values()) {
+        for machine in tables.into_iter().flat_map(BTreeMap::into_values) {
             sources.add(machine.provider, &machine.sort, &machine.settings);
             known.insert((machine.token, machine.id));
         }
@@ -116,6 +133,7 @@ impl Hub {
                 let key = (provider.clone(), machine.token.clone(), machine.id.clone());
                 all.entry(key).or_insert(Machine {
                     host: machine.host,
+                    tenant: None,
                     cluster: None,
                     provider: provider.clone(),
                     id: Some(machine.id),
@@ -147,10 +165,10 @@ impl Hub {
     }
 }
 
-/// The machines of clusters, read in a thread of its own: many files must not hold up the other requests. A cluster that
-/// is deleted meanwhile has no machines.
-async fn read_all(clusters: Vec<(Name, PathBuf)>) -> Result<Vec<(Name, machines::Table)>, HubError> {
-    let read = |(name, folder): (Name, PathBuf)| machines_in(&folder, &name).map(|table| (name, table));
-    let work = move || clusters.into_iter().map(read).collect::<Result<Vec<_>, _>>();
+/// Reads the machines of clusters in a thread: many files must not hold up the other requests. A cluster that is deleted
+/// meanwhile has no machines.
+async fn in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, HubError> + Send + 'static,
+) -> Result<T, HubError> {
     tokio::task::spawn_blocking(work).await.map_err(|e| HubError::Internal(e.to_string()))?
 }

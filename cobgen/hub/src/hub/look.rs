@@ -17,6 +17,7 @@ use super::book::{Changes, State};
 use super::effects::tenant_of_job;
 use super::error::HubError;
 use super::orders::usages;
+use super::queue::known_operations;
 use super::records::{HubLock, Payload};
 use super::{Caller, Hub, entity_of, rights_name, tenant_of};
 use crate::catalogue::{Catalogue, CatalogueError, Listed, Part};
@@ -218,6 +219,7 @@ impl Hub {
     ///
     /// A record is damaged.
     pub async fn jobs(&self, caller: &Caller, query: &JobQuery) -> Result<Vec<Job>, HubError> {
+        known_operations("operation", &query.operation)?;
         let state = self.state.lock().await;
         let wanted = |job: &&cob_jobs::Job<Payload, HubLock>| {
             let here = caller.tenant.as_ref().is_none_or(|tenant| job.spec.tenant == tenant.as_str());
@@ -431,6 +433,7 @@ fn is_asked_for(job: &cob_jobs::Job<Payload, HubLock>, query: &JobQuery) -> bool
         && query.state.is_none_or(|state| job_state(job.status) == state)
         && query.cluster.as_ref().is_none_or(|cluster| job.spec.payload.cluster == *cluster)
         && query.user.as_ref().is_none_or(|user| job.spec.user == *user)
+        && query.operation.as_ref().is_none_or(|name| job.spec.payload.operation.name() == name)
         && query.since_ms.is_none_or(|since| job.submitted.0 >= since)
         && query.before.is_none_or(|before| job.id.0 < before)
 }

@@ -253,10 +253,7 @@ fn selection(directory: &Directory, keeper: Option<&Name>, jobs: JobSelection) -
             return Err(HubError::Bad(format!("`tenants`: there is no tenant {tenant}")));
         }
     }
-    if let Some(unknown) = operations.iter().find(|name| !Operation::NAMES.contains(&name.as_str())) {
-        let known = Operation::NAMES.join(", ");
-        return Err(HubError::Bad(format!("`operations`: there is no operation {unknown:?}; there are {known}")));
-    }
+    known_operations("operations", &operations)?;
     Ok(Selection {
         jobs: ids.into_iter().map(JobId).collect(),
         tenants: tenants.iter().map(ToString::to_string).collect(),
@@ -330,6 +327,17 @@ fn view_of_rule(rule: &Rule) -> Result<RuleView, HubError> {
             },
         },
     })
+}
+
+/// Whether each text is the name of an operation.
+pub(super) fn known_operations<'a>(key: &str, names: impl IntoIterator<Item = &'a String>) -> Result<(), HubError> {
+    match names.into_iter().find(|name| !Operation::NAMES.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(unknown) => {
+            let known = Operation::NAMES.join(", ");
+            Err(HubError::Bad(format!("`{key}`: there is no operation {unknown:?}; there are {known}")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -193,7 +193,10 @@ impl ClusterRecord {
             created_ms: self.created_ms,
             lease_ends_ms: self.lease_ends_ms,
             job,
-            machines: machines.into_iter().map(|(host, machine)| machine.view(host, Some(self.name.clone()))).collect(),
+            machines: machines
+                .into_iter()
+                .map(|(host, machine)| machine.view(host, &self.tenant, &self.name))
+                .collect(),
         }
     }
 
@@ -231,10 +234,11 @@ impl ClusterRecord {
 
 impl crate::job::machines::MachineRecord {
     /// The machine for a client.
-    pub(crate) fn view(self, host: String, cluster: Option<Name>) -> Machine {
+    pub(crate) fn view(self, host: String, tenant: &Name, cluster: &Name) -> Machine {
         Machine {
             host,
-            cluster,
+            tenant: Some(tenant.clone()),
+            cluster: Some(cluster.clone()),
             provider: self.provider,
             id: self.id,
             address: self.address,

@@ -108,11 +108,3 @@ pub(super) struct How {
     #[serde(default)]
     pub(super) kill: bool,
 }
-
-/// Which machines.
-#[derive(Deserialize, JsonSchema)]
-pub(super) struct WhichMachines {
-    /// Only machines that no cluster has.
-    #[serde(default)]
-    pub(super) orphans: bool,
-}

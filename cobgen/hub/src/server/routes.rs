@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Extension, State};
 use cob_hub_api::{
     AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityWritten, Job, JobQuery,
-    Lease, LogPart, Machine, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent, Session,
+    Lease, LogPart, Machine, MachineQuery, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent, Session,
     SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_jobs::JobId;
@@ -18,7 +18,6 @@ use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
 use super::arguments::{Body, Content, InPath, Words};
 use super::parameters::{
     From, How, OfCluster, OfEntity, OfFile, OfJob, OfRule, OfSection, OfToken, OrderOf, Rank, Version, Where,
-    WhichMachines,
 };
 use crate::hub::{Caller, Claim, Credential, Hub, HubError};
 
@@ -243,9 +242,9 @@ pub(super) async fn remove_rule(
 pub(super) async fn machines(
     State(hub): Shared,
     Extension(caller): Who,
-    Words(which): Words<WhichMachines>,
+    Words(query): Words<MachineQuery>,
 ) -> Answered<Vec<Machine>> {
-    Ok(Json(if which.orphans { hub.orphans(&caller).await? } else { hub.all_machines(&caller).await? }))
+    Ok(Json(if query.orphans { hub.orphans(&caller).await? } else { hub.all_machines(&caller, &query).await? }))
 }
 
 pub(super) async fn directory(State(hub): Shared, Extension(caller): Who) -> Answered<Directory> {

@@ -1,6 +1,6 @@
 // Filters of jobs as parameters of the address, and the queue in words. Pure, without the browser.
 import { list } from "./texts";
-import type { JobSelection, JobState, Queue, Rule, RuleAction, RuleContent, Whoami } from "./wire";
+import { OPERATIONS, type JobSelection, type JobState, type Operation, type Queue, type Rule, type RuleAction, type RuleContent, type Whoami } from "./wire";
 
 /** The jobs of a page. */
 export const PAGE = 50;
@@ -14,6 +14,7 @@ export interface JobFilter {
   cluster: string;
   /** `TENANT/USER`, or a super administrator. */
   user: string;
+  operation: "" | Operation["operation"];
   since: "" | keyof typeof SINCE;
   /** The numbers before which the pages after the first one begin, up to the page that is shown. */
   pages: number[];
@@ -29,6 +30,7 @@ export function filterOf(params: URLSearchParams): JobFilter {
     state: state === "open" || (JOB_STATES as readonly string[]).includes(state) ? (state as JobFilter["state"]) : "",
     cluster: text("cluster"),
     user: text("user"),
+    operation: (OPERATIONS as readonly string[]).includes(text("operation")) ? (text("operation") as JobFilter["operation"]) : "",
     since: Object.hasOwn(SINCE, since) ? (since as JobFilter["since"]) : "",
     pages: falls ? pages : [],
   };
@@ -47,6 +49,7 @@ export function queryOf(filter: JobFilter, now: number): Record<string, string> 
     ...(filter.state === "open" ? { open: "true" } : filter.state ? { state: filter.state } : {}),
     ...(filter.cluster ? { cluster: filter.cluster } : {}),
     ...(filter.user ? { user: filter.user } : {}),
+    ...(filter.operation ? { operation: filter.operation } : {}),
     ...(filter.since ? { since_ms: String(Math.max(0, now - SINCE[filter.since][1])) } : {}),
     ...(before === undefined ? {} : { before: String(before) }),
     limit: String(PAGE + 1),

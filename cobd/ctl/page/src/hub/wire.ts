@@ -26,6 +26,7 @@ export type MachineState = "requested" | "created" | "confirmed" | "deleting" | 
 
 export interface Machine {
   host: string;
+  tenant?: string;
   cluster: string | null;
   provider: string;
   id?: string;

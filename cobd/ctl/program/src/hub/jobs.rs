@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use cob_hub_api::{JobId, JobQuery, JobState, Name};
+use cob_hub_api::{JobId, JobQuery, JobState, Name, Operation};
 use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::Screen;
 use cobctl::words::{clean_lines, parse_span};
@@ -28,6 +29,9 @@ pub(crate) struct JobsArgs {
     /// Only jobs of this user: TENANT/USER, or a super administrator
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Only jobs with this operation
+    #[arg(long, value_name = "OPERATION", value_parser = PossibleValuesParser::new(Operation::NAMES))]
+    pub(crate) operation: Option<String>,
     /// Only jobs that were ordered in the last time, as in 2h or 7d
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub(crate) since: Option<Duration>,
@@ -94,6 +98,7 @@ pub(super) async fn list(context: &Context, screen: &mut Screen, args: &JobsArgs
         state: args.state,
         cluster: args.cluster.clone(),
         user: args.user.clone(),
+        operation: args.operation.clone(),
         since_ms: args.since.map(past),
         before: args.before,
         limit: Some(args.limit),

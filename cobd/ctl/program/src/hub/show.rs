@@ -1,5 +1,6 @@
 //! Tables and words of the hub's answers. Each function is pure: the time is an argument.
 
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_hub_api::{Cluster, ClusterState, Job, JobState, Machine, MachineState, Operation, Preview, Task};
@@ -153,12 +154,20 @@ fn machine_mark(state: MachineState) -> Mark {
 /// A list of machines.
 pub(super) fn machines(screen: &Screen, machines: &[Machine]) -> Vec<String> {
     let mut table = screen.table(&["", "MACHINE", "STATE", "CLUSTER", "PROVIDER", "ADDRESS"]);
+    let tenants: BTreeSet<_> = machines.iter().filter_map(|machine| machine.tenant.as_ref()).collect();
+    let shown = |machine: &Machine| {
+        let cluster = machine.cluster.as_ref()?;
+        Some(match &machine.tenant {
+            Some(tenant) if tenants.len() > 1 => format!("{tenant}/{cluster}"),
+            Some(_) | None => cluster.to_string(),
+        })
+    };
     for machine in machines {
         table.add_row([
             machine_mark(machine.state).sign().to_string(),
             clean(&machine.host),
             word(machine.state),
-            or_none(machine.cluster.as_ref().map(cob_hub_api::Name::as_str)),
+            or_none(shown(machine).as_deref()),
             machine.provider.to_string(),
             or_none(machine.address.as_deref()),
         ]);

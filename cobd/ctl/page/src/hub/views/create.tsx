@@ -12,6 +12,21 @@ import type { Cluster, Entity, Preview, Wanted } from "../wire";
 import { UsagePanel } from "./clusters";
 import { QueueNotice } from "./queue";
 
+/** What a person has typed: it stays when the session ends, and when another view is shown meanwhile. */
+interface Draft {
+  name: string;
+  nodes: string;
+  lease: string;
+  wanted: string[];
+  machine: { provider: string; hardwaretype: string; imagetype: string };
+  config: string;
+}
+
+let kept: { user: string; tenant: string; template: string; draft: Draft } | null = null;
+
+/** What the present user has typed for the present tenant. */
+const keptHere = () => (kept && kept.user === me.value?.user && kept.tenant === tenant.value ? kept : null);
+
 export function CreateView() {
   const from = here.value.params.get("from");
   return (
@@ -32,7 +47,7 @@ function Repeated({ name }: { name: string }) {
 
 function Templates({ before }: { before?: Cluster }) {
   const templates = useHub<string[]>(["catalogue", "templates"]);
-  const [chosen, setChosen] = useState(before?.wanted.template ?? "");
+  const [chosen, setChosen] = useState(before?.wanted.template ?? keptHere()?.template ?? "");
   return (
     <>
       <Section title="Template">
@@ -88,12 +103,25 @@ interface FormProps {
 }
 
 function Form({ template, of, services, before }: FormProps) {
-  const [name, setName] = useState(before?.name ?? "");
-  const [nodes, setNodes] = useState(String(before?.wanted.nodes ?? 3));
-  const [lease, setLease] = useState(before?.lease_ends_ms === undefined ? "" : durationOf(Math.round((before.lease_ends_ms - before.created_ms) / 1000)));
-  const [wanted, setWanted] = useState<string[]>(before?.wanted.services ?? of.defaults?.services ?? []);
-  const [machine, setMachine] = useState({ provider: before?.wanted.provider ?? "", hardwaretype: before?.wanted.hardwaretype ?? "", imagetype: before?.wanted.imagetype ?? "" });
-  const [config, setConfig] = useState(JSON.stringify(before?.wanted.config ?? {}, null, 2));
+  const typed = before ? null : keptHere();
+  const [draft, setDraft] = useState<Draft>(() =>
+    typed?.template === template
+      ? typed.draft
+      : {
+          name: before?.name ?? "",
+          nodes: String(before?.wanted.nodes ?? 3),
+          lease: before?.lease_ends_ms === undefined ? "" : durationOf(Math.round((before.lease_ends_ms - before.created_ms) / 1000)),
+          wanted: before?.wanted.services ?? of.defaults?.services ?? [],
+          machine: { provider: before?.wanted.provider ?? "", hardwaretype: before?.wanted.hardwaretype ?? "", imagetype: before?.wanted.imagetype ?? "" },
+          config: JSON.stringify(before?.wanted.config ?? {}, null, 2),
+        },
+  );
+  const { name, nodes, lease, wanted, machine, config } = draft;
+  const set = (part: Partial<Draft>) => {
+    const next = { ...draft, ...part };
+    kept = { user: me.value?.user ?? "", tenant: tenant.value, template, draft: next };
+    setDraft(next);
+  };
   const [plan, setPlan] = useState<{ of: string; plan: Preview } | null>(null);
   const [fail, setFail] = useState<Fail | null>(null);
   const [busy, setBusy] = useState(false);
@@ -128,6 +156,7 @@ function Form({ template, of, services, before }: FormProps) {
     try {
       if (shown) {
         const { job } = await send<{ job: number }>("POST", ["clusters"], request);
+        kept = null;
         changed();
         go(address("job", String(job)));
         return;
@@ -144,25 +173,25 @@ function Form({ template, of, services, before }: FormProps) {
       <Section title="Cluster">
         <div class="form-grid">
           <Field label="Name" hint="lower-case letters, digits and -">
-            <input required value={name} onInput={(event) => setName(event.currentTarget.value)} autocapitalize="none" autocomplete="off" spellcheck={false} />
+            <input required value={name} onInput={(event) => set({ name: event.currentTarget.value })} autocapitalize="none" autocomplete="off" spellcheck={false} />
           </Field>
           <Field label="Nodes">
-            <input required inputMode="numeric" value={nodes} onInput={(event) => setNodes(event.currentTarget.value)} />
+            <input required inputMode="numeric" value={nodes} onInput={(event) => set({ nodes: event.currentTarget.value })} />
           </Field>
           <Field label="Lease" hint={seconds === null ? "write 36h, 7d or 2w" : "empty: as the hub says; 36h, 7d, 2w"}>
-            <input value={lease} onInput={(event) => setLease(event.currentTarget.value)} autocomplete="off" />
+            <input value={lease} onInput={(event) => set({ lease: event.currentTarget.value })} autocomplete="off" />
           </Field>
         </div>
-        <Choices cls="services" title="Services" all={services} chosen={wanted} set={setWanted} />
+        <Choices cls="services" title="Services" all={services} chosen={wanted} set={(wanted) => set({ wanted })} />
         <details>
           <summary>Machines and configuration</summary>
           <div class="form-grid">
-            <Choice label="Provider" section="providers" fixed={of.defaults?.provider} permitted={[]} value={machine.provider} set={(provider) => setMachine({ ...machine, provider })} />
-            <Choice label="Hardware" section="hardwaretypes" fixed={of.defaults?.hardwaretype} permitted={of.compatibility?.hardwaretypes ?? []} value={machine.hardwaretype} set={(hardwaretype) => setMachine({ ...machine, hardwaretype })} />
-            <Choice label="Image" section="imagetypes" fixed={of.defaults?.imagetype} permitted={of.compatibility?.imagetypes ?? []} value={machine.imagetype} set={(imagetype) => setMachine({ ...machine, imagetype })} />
+            <Choice label="Provider" section="providers" fixed={of.defaults?.provider} permitted={[]} value={machine.provider} set={(provider) => set({ machine: { ...machine, provider } })} />
+            <Choice label="Hardware" section="hardwaretypes" fixed={of.defaults?.hardwaretype} permitted={of.compatibility?.hardwaretypes ?? []} value={machine.hardwaretype} set={(hardwaretype) => set({ machine: { ...machine, hardwaretype } })} />
+            <Choice label="Image" section="imagetypes" fixed={of.defaults?.imagetype} permitted={of.compatibility?.imagetypes ?? []} value={machine.imagetype} set={(imagetype) => set({ machine: { ...machine, imagetype } })} />
           </div>
           <Field label="Configuration, as JSON" hint={parsed ? `the keys take the place of the template's: ${list(Object.keys(of.defaults?.config ?? {}), 12) || "it has none"}` : "this is no object in JSON yet"}>
-            <textarea rows={5} value={config} onInput={(event) => setConfig(event.currentTarget.value)} spellcheck={false} />
+            <textarea rows={5} value={config} onInput={(event) => set({ config: event.currentTarget.value })} spellcheck={false} />
           </Field>
         </details>
         {fail && <Failed {...fail} />}

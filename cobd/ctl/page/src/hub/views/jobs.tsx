@@ -8,7 +8,7 @@ import { changed, useHub } from "../load";
 import { Answered, ClusterLink, Dialog, Field, JobLink, Moment, StateWord } from "../parts";
 import { bestPriority, filterOf, isPending, JOB_STATES, jobParts, numberOf, PAGE, paramsOf, queryOf, SINCE, type JobFilter } from "../queue";
 import { operationWords } from "../texts";
-import type { Directory, Job } from "../wire";
+import { OPERATIONS, type Directory, type Job } from "../wire";
 import { QueueNotice } from "./queue";
 
 /** The reason of a wait or failure; the jobs that it names are links. */
@@ -100,7 +100,7 @@ export function JobsView() {
     <div class="view">
       <h1>Jobs</h1>
       <QueueNotice />
-      <Filters filter={filter} change={change} reset={isFiltered ? () => change({ state: "", cluster: "", user: "", since: "" }) : null} />
+      <Filters filter={filter} change={change} reset={isFiltered ? () => change({ state: "", cluster: "", user: "", operation: "", since: "" }) : null} />
       <section ref={box} class="panel scroll-x" aria-label="Jobs" tabIndex={0}>
         <Answered of={jobs}>
           {(all) => (
@@ -152,6 +152,17 @@ function Filters({ filter, change, reset }: { filter: JobFilter; change: (part: 
       </label>
       <Whole label="Cluster" hint="whole name" value={filter.cluster} set={(cluster) => change({ cluster })} />
       <Whole label="User" hint="TENANT/USER" value={filter.user} set={(user) => change({ user })} choices={[...users, ...(directory.value?.super_administrators ?? [])]} />
+      <label>
+        <span class="field-label">Operation</span>
+        <select value={filter.operation} onChange={(event) => change({ operation: event.currentTarget.value as JobFilter["operation"] })}>
+          <option value="">any</option>
+          {OPERATIONS.map((operation) => (
+            <option key={operation} value={operation}>
+              {operation}
+            </option>
+          ))}
+        </select>
+      </label>
       <label>
         <span class="field-label">Ordered in</span>
         <select value={filter.since} onChange={(event) => change({ since: event.currentTarget.value as JobFilter["since"] })}>
