@@ -24,9 +24,30 @@ pub fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     days.checked_sub(719_468)
 }
 
+/// `2026-11-21 03:24:07 UTC`, from seconds since 1970-01-01 UTC.
+#[must_use]
+pub fn utc(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = date(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_shown_in_calendar_form() {
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (-1, "1969-12-31 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000, "2023-11-14 22:13:20 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(seconds), shown);
+        }
+    }
 
     #[test]
     fn days_and_dates_are_inverse() {

@@ -67,7 +67,9 @@ pub fn wall_s() -> u64 {
     wall_ns() / 1_000_000_000
 }
 
-fn wall_ns() -> u64 {
+/// The same in nanoseconds.
+#[must_use]
+pub fn wall_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

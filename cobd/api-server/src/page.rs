@@ -16,10 +16,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// A file of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct PageFile {
-    /// Its path on the server.
+    /// Its path on the server. The end of the name decides the media type.
     pub path: &'static str,
-    /// Its media type.
-    pub media_type: &'static str,
     /// Its content.
     pub content: &'static [u8],
 }
@@ -27,8 +25,13 @@ pub struct PageFile {
 /// The routes of files.
 pub fn files<S: Clone + Send + Sync + 'static>(files: &'static [PageFile]) -> Router<S> {
     files.iter().fold(Router::new(), |routes, file| {
-        let answer =
-            move || async move { ([(header::CONTENT_TYPE, file.media_type)], Bytes::from_static(file.content)) };
+        let media_type = match file.path.rsplit_once('.').map(|(_, end)| end) {
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            Some(_) | None => "text/html; charset=utf-8",
+        };
+        let answer = move || async move { ([(header::CONTENT_TYPE, media_type)], Bytes::from_static(file.content)) };
         routes.route(file.path, get(answer))
     })
 }

@@ -19,7 +19,8 @@ use super::departure::{Attempt, Departure};
 use super::saved::Saved;
 use super::{container, kept, registry, service};
 use crate::blocking::{beside, beside_or_here};
-use crate::run::{Exit, FoundState, JobId, JobResult, JobStartError, Opener, Program, Runner, Spec, now_ns};
+use crate::clock::wall_ns;
+use crate::run::{Exit, FoundState, JobId, JobResult, JobStartError, Opener, Program, Runner, Spec};
 
 /// The most processes that start at the same time: more would only wait for the same disk and processors.
 const PARALLEL_STARTS: usize = 4;
@@ -530,9 +531,9 @@ impl Hands {
             }
             Work::Inside { future, timeout } => {
                 tokio::spawn(async move {
-                    let began_ns = now_ns();
+                    let began_ns = wall_ns();
                     let end = within(timeout, future, cancelled).await;
-                    hands.report(job, about.label.cob, end, String::new(), (began_ns, now_ns())).await;
+                    hands.report(job, about.label.cob, end, String::new(), (began_ns, wall_ns())).await;
                 });
             }
         }
@@ -549,7 +550,7 @@ impl Hands {
                     hands.report_result(job, about, process.read, result).await;
                 }
                 Work::Inside { .. } => {
-                    hands.report(job, about.label.cob, T::not_ours(), String::new(), (0, now_ns())).await;
+                    hands.report(job, about.label.cob, T::not_ours(), String::new(), (0, wall_ns())).await;
                 }
             }
         });
@@ -587,7 +588,7 @@ impl Hands {
     async fn run(&self, mut spec: Spec, label: &Label, mut cancelled: watch::Receiver<bool>) -> JobResult {
         let permit = self.starts.acquire().await;
         if *cancelled.borrow() {
-            return not_run(Exit::Cancelled);
+            return JobResult::not_run(Exit::Cancelled);
         }
         // The creation of files and the execution take a third of a millisecond, or longer on a busy disk.
         let (runner, tools, label) = (self.runner.clone(), self.tools.clone(), label.clone());
@@ -607,8 +608,8 @@ impl Hands {
         drop(permit);
         match started {
             Ok(Ok(started)) => until_ended(started, &mut cancelled).await,
-            Ok(Err(error)) => not_run(Exit::SpawnFailed(error.to_string())),
-            Err(lost) => not_run(Exit::SpawnFailed(lost.to_string())),
+            Ok(Err(error)) => JobResult::not_run(Exit::SpawnFailed(error.to_string())),
+            Err(lost) => JobResult::not_run(Exit::SpawnFailed(lost.to_string())),
         }
     }
 
@@ -679,19 +680,6 @@ async fn remove(runner: Runner, job: JobId) {
     let removed = beside(move || runner.remove(job)).await;
     if let Ok(Err(error)) = removed {
         warn!(%job, %error, "a job's folder could not be deleted");
-    }
-}
-
-fn not_run(exit: Exit) -> JobResult {
-    let now = now_ns();
-    JobResult {
-        exit,
-        exports: Ok(cob_types::message::Values::new()),
-        saved: Ok(None),
-        stdout: String::new(),
-        last_lines: String::new(),
-        began_ns: now,
-        ended_ns: now,
     }
 }
 

@@ -4,13 +4,14 @@
 //! across a wait.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use cob_types::HostName;
 use cob_types::status::PeerStatus;
 use tokio::sync::Notify;
 
 use super::session::Session;
+use crate::clock::wall_ns;
 
 /// A peer.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl Peer {
             stopping: false,
             leaving: false,
             heard: None,
-            since_ns: now_ns(),
+            since_ns: wall_ns(),
             error: None,
         };
         Self { host, state: Mutex::new(state), wake: Notify::new(), settled: Notify::new() }
@@ -92,7 +93,7 @@ impl PeerState {
     pub(super) fn set_up(&mut self, link: u64) {
         self.up = Some(link);
         self.heard = Some(Instant::now());
-        self.since_ns = now_ns();
+        self.since_ns = wall_ns();
         self.error = None;
     }
 
@@ -101,14 +102,9 @@ impl PeerState {
         let was_up = self.up.take();
         self.heard = None;
         if was_up.is_some() {
-            self.since_ns = now_ns();
+            self.since_ns = wall_ns();
         }
         self.error = Some(why.to_owned());
         was_up
     }
-}
-
-fn now_ns() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -16,6 +16,7 @@ use serde_with::skip_serializing_none;
 use super::output;
 use super::redact::Redactor;
 use super::secrets::Sealed;
+use crate::clock::wall_ns;
 
 /// The format of `spec` and `result`.
 pub(super) const FORMAT: u32 = 1;
@@ -199,6 +200,20 @@ impl JobResult {
             last_lines: output::last_lines(folder),
             began_ns: file.began_ns,
             ended_ns: file.ended_ns,
+        }
+    }
+
+    /// The result of a job that did not start.
+    pub(crate) fn not_run(exit: Exit) -> Self {
+        let now = wall_ns();
+        Self {
+            exit,
+            exports: Ok(Values::new()),
+            saved: Ok(None),
+            stdout: String::new(),
+            last_lines: String::new(),
+            began_ns: now,
+            ended_ns: now,
         }
     }
 

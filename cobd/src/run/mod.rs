@@ -52,7 +52,7 @@ pub use output::{escape, last_lines};
 pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_CONTAINER, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};
 pub(crate) use redact::Redactor;
-pub(crate) use runner::{is_file, lead_session, now_ns, sign};
+pub(crate) use runner::{is_file, lead_session, sign};
 pub(crate) use secrets::{Opened, remove as remove_folder};
 pub use secrets::{Opener, Sealed};
 pub(crate) use start::kill_action;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::thread::{self, Scope};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, fstat};
 
@@ -24,6 +24,7 @@ use super::output::OutputFile;
 use super::redact::Redactor;
 use super::secrets::{self, Opened};
 use super::supervise::{self, Group, Rest, Watch};
+use crate::clock::wall_ns;
 use crate::durable::{self, Sync};
 
 /// The kernel refuses longer variables (`MAX_ARG_STRLEN`, 128 KiB, with the name).
@@ -82,7 +83,7 @@ fn work(job: &Given, alarms: &Alarms) {
         return;
     }
     sign(&job.lock, None);
-    let began_ns = now_ns();
+    let began_ns = wall_ns();
     let spec = SpecFile::read(folder);
     let durable = spec.as_ref().map_or(true, |spec| spec.durable);
     let private = spec.as_ref().ok().and_then(|spec| spec.secrets.clone());
@@ -100,7 +101,7 @@ fn work(job: &Given, alarms: &Alarms) {
         exports: Written::exports(place.private).exported(&place.redactor),
         saved: Written::saved(place.private).redacted(&place.redactor),
         began_ns,
-        ended_ns: now_ns(),
+        ended_ns: wall_ns(),
     };
     // Without a result the daemon considers the job lost, which is true.
     let _ = write_result(folder, &result, if durable { Sync::Now } else { Sync::Later });
@@ -112,7 +113,7 @@ fn work(job: &Given, alarms: &Alarms) {
 
 /// Records why this job can't be done.
 fn refuse(folder: &Path, why: &io::Error) {
-    let now = now_ns();
+    let now = wall_ns();
     let result = ResultFile {
         format: FORMAT,
         exit: Exit::SpawnFailed(format!("its supervisor can't be started: {why}")),
@@ -273,10 +274,4 @@ fn write_result(folder: &Path, result: &ResultFile, sync: Sync) -> io::Result<()
         remove_outputs(folder);
         durable::write_file(folder, job::RESULT, 0o600, &bytes, sync)
     })
-}
-
-/// Nanoseconds since 1970.
-pub(crate) fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

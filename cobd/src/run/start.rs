@@ -18,9 +18,9 @@ use super::job::{self, Exit, FORMAT, JobId, JobResult, Spec, SpecFile};
 use super::output;
 use super::process::{Process, Processes};
 use super::program::Program;
-use super::runner::now_ns;
 use super::secrets::{self, Opener};
 use crate::blocking::beside;
+use crate::clock::wall_ns;
 use crate::durable::{self, TEMP_SUFFIX};
 
 /// The pause between two checks of the lock of an earlier daemon's job.
@@ -465,7 +465,7 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
             warn!(%job, processes, "its runner was killed; the rest of its action was ended");
         }
     }
-    Ok(JobResult::lost(folder, now_ns()))
+    Ok(JobResult::lost(folder, wall_ns()))
 }
 
 fn locked(suspects: &Suspects) -> MutexGuard<'_, BTreeSet<String>> {

@@ -28,27 +28,11 @@ const MAX_BODY: usize = 64 << 10;
 
 /// The page's files. Built by `cobd/ctl/page/build.mjs`.
 const FILES: [PageFile; 5] = [
-    PageFile {
-        path: "/",
-        media_type: "text/html; charset=utf-8",
-        content: include_bytes!("../../page/bundle/index.html"),
-    },
-    PageFile {
-        path: "/page.js",
-        media_type: "text/javascript; charset=utf-8",
-        content: include_bytes!("../../page/bundle/page.js"),
-    },
-    PageFile {
-        path: "/editor.js",
-        media_type: "text/javascript; charset=utf-8",
-        content: include_bytes!("../../page/bundle/editor.js"),
-    },
-    PageFile {
-        path: "/page.css",
-        media_type: "text/css; charset=utf-8",
-        content: include_bytes!("../../page/bundle/page.css"),
-    },
-    PageFile { path: "/icon.svg", media_type: "image/svg+xml", content: include_bytes!("../../page/bundle/icon.svg") },
+    PageFile { path: "/", content: include_bytes!("../../page/bundle/index.html") },
+    PageFile { path: "/page.js", content: include_bytes!("../../page/bundle/page.js") },
+    PageFile { path: "/editor.js", content: include_bytes!("../../page/bundle/editor.js") },
+    PageFile { path: "/page.css", content: include_bytes!("../../page/bundle/page.css") },
+    PageFile { path: "/icon.svg", content: include_bytes!("../../page/bundle/icon.svg") },
 ];
 
 /// The parts of the page that requests use.

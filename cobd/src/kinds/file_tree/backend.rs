@@ -22,12 +22,13 @@ use super::validate::Programs;
 use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
+use crate::clock::wall_s;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work, file_name};
 use crate::kinds::known::{KnownSecrets, Looking};
 use crate::kinds::pool::{Does, OneAtATime, Pool};
 use crate::kinds::queries::FilesQuery;
-use crate::run::{Opener, Sealed, now_ns};
+use crate::run::{Opener, Sealed};
 
 /// All states of the kind.
 const STATES: [&str; 4] = ["absent", "outdated", "present", "conflict"];
@@ -239,7 +240,7 @@ impl Shared {
         }
         let opened = Files::open(&store(state_dir), vault)?;
         note_store(state_dir);
-        let now = now_ns() / 1_000_000_000;
+        let now = wall_s();
         opened.prune_later(now.saturating_sub(KEPT.as_secs()));
         *files = Some(opened.clone());
         Ok(opened)

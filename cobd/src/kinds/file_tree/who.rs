@@ -12,7 +12,7 @@ use std::path::Path;
 
 use cob_types::status::FileDrift;
 
-use crate::run::now_ns;
+use crate::clock::wall_s;
 
 /// The size of a login record in `/run/utmp`, in glibc's format with 32-bit seconds.
 const RECORD: usize = 384;
@@ -54,10 +54,7 @@ pub(super) fn line(drift: &FileDrift) -> String {
     let mut text = format!("{}:", drift.path);
     text.push_str(&drift.owner.as_ref().map_or(" it is gone".to_owned(), |owner| format!(" it belongs to {owner}")));
     if let Some(at) = drift.changed_s {
-        text.push_str(&format!(
-            ", was changed {} s before this was seen",
-            (now_ns() / 1_000_000_000).saturating_sub(at)
-        ));
+        text.push_str(&format!(", was changed {} s before this was seen", wall_s().saturating_sub(at)));
     }
     let who = if drift.logged_in.is_empty() { "no known user".to_owned() } else { drift.logged_in.join(", ") };
     text.push_str(&format!("; logged in then: {who}\n"));

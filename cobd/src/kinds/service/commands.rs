@@ -9,10 +9,11 @@ use cob_types::Command;
 use serde::{Deserialize, Serialize};
 
 use super::folder::{COMMANDS, Plan};
+use crate::clock::wall_ns;
 use crate::kinds::native::run_bounded;
 use crate::run::endings;
 use crate::run::supervise::{self, Group, Rest, Watch};
-use crate::run::{Exit, JOB_VARIABLE, OutputFile, Redactor, base_environment, escape, now_ns, tail};
+use crate::run::{Exit, JOB_VARIABLE, OutputFile, Redactor, base_environment, escape, tail};
 
 /// Marks the processes of a command, among other processes in its session.
 const COMMAND_VARIABLE: &str = "COB_COMMAND";
@@ -176,7 +177,7 @@ impl Commands {
         child.env_clear().envs(&self.environment).envs(variables.iter().cloned());
         // A command within an action ends with the action and with its own time limit.
         child.envs(std::env::var_os(JOB_VARIABLE).map(|folder| (JOB_VARIABLE, folder)));
-        let own = format!("{}.{}", std::process::id(), now_ns());
+        let own = format!("{}.{}", std::process::id(), wall_ns());
         child.env(COMMAND_VARIABLE, &own);
         let mark = format!("{COMMAND_VARIABLE}={own}");
         let group = Group::begin(&mut child, [&output[0], &output[0]])

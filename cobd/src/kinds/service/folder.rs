@@ -14,6 +14,7 @@ use serde_with::skip_serializing_none;
 use zeroize::Zeroizing;
 
 use super::commands::RunAs;
+use crate::clock::wall_ns;
 use crate::durable::{self, Sync};
 use crate::run::endings;
 use crate::run::{Exit, Opener, OutputFile, present, read_capped};
@@ -179,7 +180,7 @@ impl ServiceFolder {
     /// Deletes the files of the previous run, and writes the plan of the next run. The caller holds the lock.
     pub(super) fn prepare(&self, plan: Plan) -> io::Result<()> {
         let life_before = self.plan().map_or(0, |before| before.life);
-        let plan = Plan { life: crate::run::now_ns().max(life_before + 1), life_before, ..plan };
+        let plan = Plan { life: wall_ns().max(life_before + 1), life_before, ..plan };
         for name in [ENDED, READY, STOP, STOPPING, COMMANDS, MAIN] {
             remove(&self.file(name))?;
         }
@@ -251,7 +252,7 @@ impl ServiceFolder {
     }
 
     pub(super) fn write_ended(&self, exit: Exit, asked: bool) -> io::Result<()> {
-        self.write(ENDED, &EndedFile { format: FORMAT, exit, asked, ended_ns: crate::run::now_ns() })
+        self.write(ENDED, &EndedFile { format: FORMAT, exit, asked, ended_ns: wall_ns() })
     }
 
     /// The end of the service as text. `None`: it has not ended.

@@ -20,9 +20,10 @@ use tracing::warn;
 use super::commands::Commands;
 use super::folder::ServiceFolder;
 use super::unit::{self, Before};
+use crate::clock::wall_ns;
 use crate::kinds::backend::{Tools, of_folder_name};
 use crate::kinds::departure::Attempt;
-use crate::run::{Program, RESTORE_SERVICE, now_ns};
+use crate::run::{Program, RESTORE_SERVICE};
 
 /// The time limit of a command that restarts a service.
 const START: Duration = Duration::from_secs(60);
@@ -43,7 +44,7 @@ pub(super) fn put_back(
     if !has_something(&folder) {
         return None;
     }
-    let word = now_ns().to_string();
+    let word = wall_ns().to_string();
     // Without the id the attempts fail with an error.
     if let Err(error) = service.note_departure(&word) {
         warn!(folder = %folder.display(), %error, "a departure can't be noted");

@@ -8,26 +8,10 @@ use cob_api_server::page::{PageFile, files};
 use crate::hub::Hub;
 
 const FILES: [PageFile; 4] = [
-    PageFile {
-        path: "/",
-        media_type: "text/html; charset=utf-8",
-        content: include_bytes!("../../../../cobd/ctl/page/bundle/hub.html"),
-    },
-    PageFile {
-        path: "/hub.js",
-        media_type: "text/javascript; charset=utf-8",
-        content: include_bytes!("../../../../cobd/ctl/page/bundle/hub.js"),
-    },
-    PageFile {
-        path: "/hub.css",
-        media_type: "text/css; charset=utf-8",
-        content: include_bytes!("../../../../cobd/ctl/page/bundle/hub.css"),
-    },
-    PageFile {
-        path: "/icon.svg",
-        media_type: "image/svg+xml",
-        content: include_bytes!("../../../../cobd/ctl/page/bundle/icon.svg"),
-    },
+    PageFile { path: "/", content: include_bytes!("../../../../cobd/ctl/page/bundle/hub.html") },
+    PageFile { path: "/hub.js", content: include_bytes!("../../../../cobd/ctl/page/bundle/hub.js") },
+    PageFile { path: "/hub.css", content: include_bytes!("../../../../cobd/ctl/page/bundle/hub.css") },
+    PageFile { path: "/icon.svg", content: include_bytes!("../../../../cobd/ctl/page/bundle/icon.svg") },
 ];
 
 /// Whether the page has a file at this path.
