@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 22] = [
+const SETTINGS: [&str; 23] = [
     "acme-certificate",
     "alternative",
     "apt-source",
@@ -57,6 +57,7 @@ const SETTINGS: [&str; 22] = [
     "network",
     "nfs-export",
     "node-packages",
+    "partition",
     "python-env",
     "swap-file",
     "timezone",

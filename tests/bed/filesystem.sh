@@ -1,5 +1,5 @@
-# Sourced by run.sh: file systems on real block devices are made, grow while they are mounted, and stay; data of others
-# survive every attempt, also with daemons that are killed again and again.
+# Sourced by run.sh: file systems and partitions on real block devices are made, grow while they are mounted, and stay;
+# data of others survive every attempt, also with daemons that are killed again and again.
 #
 # COB_BED_KILLS says how often (default 12).
 
@@ -30,8 +30,16 @@ if [ -n "$lvm" ]; then
 else
     echo "skipped: volumes of LVM, for the host lacks lvm2"
 fi
+# The kernel makes the nodes of partitions in its own file system only.
+attach table 64M
+sfdisk=$(on h2 sh -c 'command -v sfdisk' || true)
+[ -n "$sfdisk" ] || echo "skipped: partitions, for the host lacks fdisk"
+on h2 sh -c 'table=$(basename $(readlink /srv/disks/table)) && mkdir /run/nodes && mount -t devtmpfs none /run/nodes &&
+    for n in 1 2; do ln -sfn /run/nodes/${table}p$n /dev/${table}p$n; done && ln -sfn /dev/${table}p1 /srv/disks/www'
 detach_disks() {
-    on h2 sh -c 'umount /srv/data 2>/dev/null; for disk in data spare theirs pool; do losetup --detach $(readlink /srv/disks/$disk); done
+    on h2 sh -c 'umount /srv/data 2>/dev/null; partx --delete /srv/disks/table 2>/dev/null
+        rm -f $(readlink /srv/disks/table)p[12]; umount /run/nodes; rmdir /run/nodes
+        for disk in data spare theirs pool table; do losetup --detach $(readlink /srv/disks/$disk); done
         rm -rf /srv/disks; losetup -l' || true
 }
 trap 'detach_disks >/dev/null 2>&1; finish' EXIT
@@ -60,6 +68,19 @@ MODEL
     kind: lvm-volume
     content: {group: bedpool, devices: [/srv/disks/pool], name: www, size: 16M, on_departure: erase}
 MODEL
+    [ -z "$sfdisk" ] || cat <<MODEL
+  h2/www-part:
+    kind: partition
+    content: {disk: /srv/disks/table, name: www, size: 24M, on_departure: erase}
+  h2/logs-part:
+    kind: partition
+    requires: [h2/www-part]
+    content: {disk: /srv/disks/table, name: logs, rest: true, type: lvm, on_departure: erase}
+  h2/www-system:
+    kind: filesystem
+    requires: [h2/www-part]
+    content: {device: /srv/disks/www, type: ext4, on_departure: erase}
+MODEL
     [ $# = 0 ] || echo "  h2/theirs: {kind: filesystem, content: {device: /srv/disks/theirs, type: ext4, $1}}"
 }
 set_filesystem() { # the model, from standard input, is made and published
@@ -73,6 +94,16 @@ is_kept() { [ "$(on h2 cat /srv/data/file)" = kept ]; }
 volumes() { [ -z "$lvm" ] || on h2 sh -c 'lvm lvs --noheadings --units m -o vg_name,lv_name,lv_size 2>/dev/null | grep bedpool || true'; }
 has_volume() { [ -z "$lvm" ] || [ "$(volumes | xargs)" = "bedpool www 16.00m" ]; }
 has_no_volume() { [ -z "$(volumes)" ] && [ -z "$(type_of pool)" ]; }
+# The partitions in the table and in the kernel.
+partitions() {
+    [ -z "$sfdisk" ] || on h2 sh -c 'sfdisk --dump /srv/disks/table 2>/dev/null | grep -o "name=.*"
+        cd /sys/block/$(basename $(readlink /srv/disks/table)) && cat loop*p*/size 2>/dev/null; true'
+}
+has_partitions() {
+    [ -z "$sfdisk" ] || { [ "$(partitions | xargs)" = 'name=www name=logs 49152 77824' ] && [ "$(type_of www)" = ext4 ] &&
+        on h2 sfdisk --verify /srv/disks/table | grep -q 'No errors'; }
+}
+has_no_partitions() { [ -z "$(partitions)" ] && [ -z "$(type_of table)" ]; }
 room() { on h2 sh -c "df --output=size -B1M /srv/data | tail -n 1"; }
 
 list_before
@@ -83,6 +114,7 @@ reach_cluster
 on h2 sh -c 'echo kept > /srv/data/file && sync'
 [ "$(type_of spare)" = ext4 ]
 has_volume
+has_partitions
 spare_before=$(sum_of spare)
 ctl check >/dev/null
 [ "$(sum_of spare)" = "$spare_before" ]
@@ -121,11 +153,13 @@ reach_cluster
 is_precious
 [ "$(type_of data)" = ext4 ] && [ -z "$(type_of spare)" ]
 has_no_volume
+has_no_partitions
 fails on h2 mountpoint -q /srv/data
 is_as_before
 
 step "the daemon of the host and its actions are killed $kills times while file systems come and go"
 RANDOM=13
+retried=(h2/disk h2/data h2/spare ${lvm:+h2/volume} ${sfdisk:+h2/www-part h2/logs-part h2/www-system})
 permit_many_starts h2
 killed=0
 actions=0
@@ -140,18 +174,24 @@ while [ $killed -lt "$kills" ]; do
         sleep "0.$((RANDOM % 7))$((RANDOM % 10))"
         on h2 systemctl kill --signal=KILL cobd 2>/dev/null && killed=$((killed + 1))
         # The action outlives its daemon.
-        [ $((RANDOM % 2)) = 0 ] || { on h2 pkill -KILL -f '__act-kind|^mkfs|^lvm' && actions=$((actions + 1)); } || true
+        [ $((RANDOM % 2)) = 0 ] || { on h2 pkill -KILL -f '__act-kind|^mkfs|^lvm|^sfdisk|^partx' && actions=$((actions + 1)); } || true
     done
+    # In the first rounds the actions alone are killed all the time, in the middle of their work.
+    if [ $round -le 2 ]; then
+        actions=$((actions + $(on h2 sh -c 'n=0; for pause in 1 5 2 9 3 7 4 8 1 6 2 5 3 9 1 7 4 2 8 3; do
+            ! pkill -KILL -f "[_]_act-kind|^mkfs|^lvm|^sfdisk|^partx" || n=$((n + 1)); sleep 0.$pause; done; echo $n')))
+    fi
     wait $switching || true
     is_precious
     if [ $((round % 2)) = 1 ]; then
-        is_made() { ctl retry h2/disk h2/data h2/spare ${lvm:+h2/volume} >/dev/null 2>&1 || true; on h2 mountpoint -q /srv/data && [ "$(type_of spare)" = ext4 ] && has_volume && is_kept; }
+        is_made() { ctl retry "${retried[@]}" >/dev/null 2>&1 || true; on h2 mountpoint -q /srv/data && [ "$(type_of spare)" = ext4 ] && has_volume && has_partitions && is_kept; }
         soon is_made || { ctl status; on h2 journalctl --unit cobd --lines 60 --no-pager; false; }
     else
-        is_out() { ctl status || { ctl retry h2/disk h2/data h2/spare ${lvm:+h2/volume} || true; false; }; }
+        is_out() { ctl status || { ctl retry "${retried[@]}" || true; false; }; }
         soon is_out || { ctl status; on h2 journalctl --unit cobd --lines 60 --no-pager; false; }
         [ "$(type_of data)" = ext4 ] && [ -z "$(type_of spare)" ]
         has_no_volume
+        has_no_partitions
         is_as_before
     fi
 done

@@ -180,7 +180,8 @@ impl Filesystem {
     }
 }
 
-fn is_uuid(text: &str) -> bool {
+/// Whether a text is a UUID in small letters.
+pub(super) fn is_uuid(text: &str) -> bool {
     let lengths = text.split('-').map(str::len);
     lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|b| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }

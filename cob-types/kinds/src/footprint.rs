@@ -58,6 +58,8 @@ impl Subject {
     pub const UNIT: &'static str = "unit";
     /// The sort of devices with data.
     pub const DEVICE: &'static str = "data on";
+    /// The sort of partitions; a name is the disk, a colon, a blank, and the name of the partition.
+    pub const PARTITION: &'static str = "partition on";
     /// The sort of keys in a file; a name is the file, a colon, a blank, and the key.
     pub const KEY: &'static str = "key";
     /// The sort of packages.
@@ -65,11 +67,20 @@ impl Subject {
     /// The sort of privileges; a name is the grantee, a colon, a blank, and the objects.
     pub const PRIVILEGES: &'static str = "privileges";
 
-    /// Whether a name of this sort includes the names with a dot and a further part behind it: a key of a file, or all
-    /// tables of a schema.
+    /// The objects that include this object: a key includes the keys with a dot and a further part behind it, all
+    /// tables of a schema include a table, and the data on a disk its partitions.
     #[must_use]
-    pub fn is_nested(&self) -> bool {
-        [Self::KEY, Self::PRIVILEGES].contains(&self.sort)
+    pub fn outer(&self) -> Vec<Self> {
+        let start = self.name.find(": ").unwrap_or_default();
+        let upto = |sort: &'static str, end: usize| Self { sort, name: self.name[..end].to_owned() };
+        match self.sort {
+            Self::KEY | Self::PRIVILEGES => {
+                let dots = self.name.match_indices('.').filter(|(dot, _)| *dot > start);
+                dots.map(|(dot, _)| upto(self.sort, dot)).collect()
+            }
+            Self::PARTITION => self.name.rfind(": ").map(|end| upto(Self::DEVICE, end)).into_iter().collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// A part of a nested name, without the characters that divide it.

@@ -41,6 +41,7 @@ mod network;
 mod nfs_export;
 mod node_packages;
 mod package;
+mod partition;
 mod postgresql;
 mod private_key;
 mod python_env;
@@ -92,6 +93,7 @@ pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed
 pub use nfs_export::{NfsExport, NfsOptions};
 pub use node_packages::NodePackages;
 pub use package::{Package, Version};
+pub use partition::{Partition, PartitionType};
 pub use postgresql::{
     PostgresqlDatabase, PostgresqlExtension, PostgresqlGrant, PostgresqlObjects, PostgresqlRole, PostgresqlServer,
 };
@@ -134,6 +136,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<KernelModule>(),
     Entry::of::<Mount>(),
     Entry::of::<SwapFile>(),
+    Entry::of::<Partition>(),
     Entry::of::<LvmVolume>(),
     Entry::of::<Filesystem>(),
     Entry::of::<NfsExport>(),

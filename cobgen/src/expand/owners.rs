@@ -54,12 +54,10 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
     report_paths(objects, report);
 }
 
-/// Reports names inside of other names: keys inside of keys, a table among all tables.
+/// Reports objects inside of other objects: keys inside of keys, a table among all tables, a partition of a disk.
 fn report_inside(owners: &Owners<'_>, report: &mut Report<'_>) {
-    for ((host, root, subject), (id, object)) in owners.iter().filter(|((.., subject), _)| subject.is_nested()) {
-        let start = subject.name.find(": ").unwrap_or_default();
-        for (dot, _) in subject.name.match_indices('.').filter(|(dot, _)| *dot > start) {
-            let above = Subject { sort: subject.sort, name: subject.name[..dot].to_owned() };
+    for ((host, root, subject), (id, object)) in owners {
+        for above in subject.outer() {
             if let Some(first) = owners.get(&(*host, *root, above)).filter(|(other, _)| other != id) {
                 let what = format!("the {} {}", subject.sort, subject.name);
                 report.push(object.mark, two_owners(&what, *first, id, report).help(HELP));

@@ -29,7 +29,7 @@ pub(super) struct Device {
     pub(super) is_block: bool,
     pub(super) size: u64,
     /// The number of a block device.
-    number: u64,
+    pub(super) number: u64,
 }
 
 /// The data on a device.
@@ -141,43 +141,53 @@ impl Device {
         if !listing.signatures.is_empty() {
             return Ok(Data::Signatures(listing.signatures));
         }
-        let mut file = File::open(&self.path).map_err(|error| self.failed(&error))?;
         let mut sum = Sha256::new();
         let mut is_zero = true;
-        for (at, length) in self.probes() {
-            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-            let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut bytes));
-            read.map_err(|error| self.failed(&error))?;
+        self.probe(0, self.size, &mut |bytes| {
             is_zero &= bytes.iter().all(|byte| *byte == 0);
-            sum.update(&bytes);
-        }
+            sum.update(bytes);
+        })?;
         let sum = BlobHash(sum.finalize().into());
         Ok(if is_zero { Data::Nothing } else { Data::Unknown(format!("data-{}", sum.short())) })
     }
 
-    /// The parts that are read in a search for unknown data: both ends, and samples between them.
-    fn probes(&self) -> Vec<(u64, u64)> {
-        let end = END.min(self.size);
-        let between = self.size.saturating_sub(2 * end);
-        let samples = (1..=SAMPLES).map(|number| (end + between / (SAMPLES + 1) * number, SAMPLE));
-        let fits = |(at, length): &(u64, u64)| at + length + end <= self.size;
-        let ends = [(0, end), (self.size - end, end)];
-        ends.into_iter().chain(samples.filter(fits)).collect()
+    /// Whether a part of the device has zeros wherever it is read.
+    pub(super) fn is_zero(&self, start: u64, length: u64) -> Result<bool, String> {
+        let mut is_zero = true;
+        self.probe(start, length, &mut |bytes| is_zero &= bytes.iter().all(|byte| *byte == 0))?;
+        Ok(is_zero)
+    }
+
+    /// Reads the probes of a part of the device.
+    fn probe(&self, start: u64, length: u64, each: &mut dyn FnMut(&[u8])) -> Result<(), String> {
+        let mut file = File::open(&self.path).map_err(|error| self.failed(&error))?;
+        for (at, length) in probes(length) {
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+            let read = file.seek(SeekFrom::Start(start + at)).and_then(|_| file.read_exact(&mut bytes));
+            read.map_err(|error| self.failed(&error))?;
+            each(&bytes);
+        }
+        Ok(())
     }
 
     /// Writes zeros to the parts that a search for data reads, the signatures among them. Made again after a kill, it
     /// ends the same.
     pub(super) fn erase(&self) -> Result<(), String> {
         self.wipe()?;
-        let erased = || -> io::Result<()> {
+        self.write_zeros(&probes(self.size))
+    }
+
+    /// Writes zeros to parts of the device, and waits until the device has them.
+    pub(super) fn write_zeros(&self, parts: &[(u64, u64)]) -> Result<(), String> {
+        let written = || -> io::Result<()> {
             let mut file = OpenOptions::new().write(true).open(&self.path)?;
-            for (at, length) in self.probes() {
-                file.seek(SeekFrom::Start(at))?;
-                file.write_all(&vec![0; usize::try_from(length).unwrap_or_default()])?;
+            for (at, length) in parts {
+                file.seek(SeekFrom::Start(*at))?;
+                file.write_all(&vec![0; usize::try_from(*length).unwrap_or_default()])?;
             }
             file.sync_all()
         };
-        erased().map_err(|error| self.failed(&error))
+        written().map_err(|error| self.failed(&error))
     }
 
     /// Removes all signatures.
@@ -240,4 +250,14 @@ impl Device {
         }
         mounted::of_devices(&devices)
     }
+}
+
+/// The parts that are read in a search for unknown data: both ends, and samples between them.
+fn probes(size: u64) -> Vec<(u64, u64)> {
+    let end = END.min(size);
+    let between = size.saturating_sub(2 * end);
+    let samples = (1..=SAMPLES).map(|number| (end + between / (SAMPLES + 1) * number, SAMPLE));
+    let fits = |(at, length): &(u64, u64)| at + length + end <= size;
+    let ends = [(0, end), (size - end, end)];
+    ends.into_iter().chain(samples.filter(fits)).collect()
 }

@@ -51,6 +51,7 @@ mod node_packages;
 mod observed_test;
 mod packages;
 mod parameter;
+mod partition;
 mod place;
 mod postgresql;
 mod python_env;
@@ -74,7 +75,7 @@ mod web_test;
 
 use cob_kinds::{
     Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, LvmVolume, NodePackages,
-    PythonEnv, SwapFile, Timezone,
+    Partition, PythonEnv, SwapFile, Timezone,
 };
 
 use self::setting::{Entry, Plain, Setting, Spec};
@@ -115,6 +116,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &Plain::<Interface>::KIND,
     &nfs_export::NfsExportSetting,
     &Plain::<NodePackages>::KIND,
+    &Plain::<Partition>::KIND,
     &postgresql::DatabaseSetting,
     &postgresql::ExtensionSetting,
     &postgresql::GrantSetting,
