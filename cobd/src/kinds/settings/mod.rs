@@ -78,6 +78,7 @@ use cob_kinds::{
     PythonEnv, SwapFile, Timezone,
 };
 
+pub(crate) use self::network::configures_interfaces;
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
 

@@ -15,7 +15,7 @@ mod networkd;
 
 use std::cell::OnceCell;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,13 @@ impl Setting for NetworkSetting {
     fn notes(&self) -> &'static [&'static str] {
         &[NOTE, UNREAD]
     }
+}
+
+/// Whether change objects below a state folder have configured interfaces of this host.
+pub(crate) fn configures_interfaces(state_dir: &Path) -> bool {
+    let own = fs::read_dir(state_dir.join("cobs")).into_iter().flatten().flatten();
+    let mut notes = own.filter_map(|entry| read_note(&entry.path())?.1);
+    notes.any(|before| before.as_object().is_some_and(|before| before.keys().any(|key| key.starts_with(LINK))))
 }
 
 /// A program that configures interfaces.
