@@ -94,6 +94,7 @@ async fn start(
     let config = LinkConfig {
         me: name(number),
         listen,
+        awaits_address: false,
         socket_dir: folder.join(number.to_string()),
         protection: protection(number),
         session: Incarnation { id: u64::from(number), start: life },

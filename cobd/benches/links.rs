@@ -33,6 +33,7 @@ impl Host {
         let config = LinkConfig {
             me: host(name),
             listen: "127.0.0.1:0".parse().expect("address"),
+            awaits_address: false,
             socket_dir: folder.path().join("sockets"),
             protection: protection(name, secure),
             session: Incarnation { id: 1, start: 1 },

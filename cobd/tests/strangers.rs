@@ -45,6 +45,7 @@ impl Host {
         let config = LinkConfig {
             me: name(host),
             listen: "127.0.0.1:0".parse().expect("address"),
+            awaits_address: false,
             socket_dir: folder.path().join("sockets"),
             protection: Protection::Identities(Some(identity(key))),
             session: Incarnation { id: u64::from(key), start: 1 },

@@ -166,6 +166,10 @@ if wanted network; then
     # shellcheck source=tests/bed/network.sh
     source "$here/network.sh"
 fi
+if wanted interfaces; then
+    # shellcheck source=tests/bed/interfaces.sh
+    source "$here/interfaces.sh"
+fi
 if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"

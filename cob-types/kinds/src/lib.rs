@@ -89,7 +89,7 @@ pub use kind::{
 pub use lvm_volume::{LvmVolume, VolumeSize};
 pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, MariadbUser};
 pub use mount::{Mount, unit_name};
-pub use network::{Bond, BondMode, Bridge, Dhcp, Interface, Route, Vlan, prefixed};
+pub use network::{Bond, BondMode, Bridge, By, Dhcp, Interface, Route, Vlan, is_in_network, prefixed};
 pub use nfs_export::{NfsExport, NfsOptions};
 pub use node_packages::NodePackages;
 pub use package::{Package, Version};

@@ -1,4 +1,4 @@
-//! The kind `network`: an interface of the network, configured by systemd-networkd.
+//! The kind `network`: an interface of the network, configured by systemd-networkd, NetworkManager or ifupdown.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,8 +13,12 @@ use super::{Builtin, Content, Faults, Footprint, Place};
 
 /// The longest name of an interface.
 const MAX_NAME: usize = 15;
-/// The folder of the files.
-const FOLDER: &str = "/etc/systemd/network";
+/// The folder of the files of systemd-networkd.
+const NETWORKD: &str = "/etc/systemd/network";
+/// The folder of the files of NetworkManager.
+const NETWORK_MANAGER: &str = "/etc/NetworkManager/system-connections";
+/// The folder of the files of ifupdown.
+const IFUPDOWN: &str = "/etc/network/interfaces.d";
 
 /// The content of `network`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -30,9 +34,9 @@ pub struct Interface {
     pub gateways: Vec<String>,
     /// Addresses by DHCP: `ipv4`, `ipv6` or `both`; default: no DHCP.
     pub dhcp: Option<Dhcp>,
-    /// Accept the router advertisements of IPv6; default: as systemd-networkd decides.
+    /// Accept the router advertisements of IPv6; default: as the program decides.
     pub accept_ra: Option<bool>,
-    /// The addresses of name servers, for systemd-resolved.
+    /// The addresses of name servers.
     #[serde(default)]
     pub dns: Vec<String>,
     /// The domains in which names are looked up.
@@ -49,8 +53,64 @@ pub struct Interface {
     pub bridge: Option<Bridge>,
     /// The interface is a bond: `{ports: [eth1, eth2], mode: active-backup}`.
     pub bond: Option<Bond>,
+    /// The program that configures it; default: the program that is active on the host, and systemd-networkd for a
+    /// `root`.
+    pub by: Option<By>,
     /// A folder that is to become a host, instead of the host itself: the files alone.
     pub root: Option<PathBuf>,
+}
+
+/// A program that configures interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum By {
+    /// systemd-networkd.
+    #[serde(rename = "networkd")]
+    Networkd,
+    /// NetworkManager.
+    NetworkManager,
+    /// The programs `ifup` and `ifdown` of Debian.
+    #[serde(rename = "ifupdown")]
+    Ifupdown,
+}
+
+impl By {
+    /// All programs.
+    pub const ALL: [Self; 3] = [Self::Networkd, Self::NetworkManager, Self::Ifupdown];
+
+    /// Its name in a content.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Networkd => "networkd",
+            Self::NetworkManager => "NetworkManager",
+            Self::Ifupdown => "ifupdown",
+        }
+    }
+
+    /// The program that reads a file.
+    #[must_use]
+    pub fn of_file(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|by| path.strip_prefix(by.folder()).is_some_and(|rest| rest.starts_with('/')))
+    }
+
+    /// The file with the addresses of an interface.
+    #[must_use]
+    pub fn file(self, interface: &str) -> String {
+        let folder = self.folder();
+        match self {
+            Self::Networkd => format!("{folder}/10-cob-{interface}.network"),
+            Self::NetworkManager => format!("{folder}/cob-{interface}.nmconnection"),
+            Self::Ifupdown => format!("{folder}/cob-{interface}"),
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Networkd => NETWORKD,
+            Self::NetworkManager => NETWORK_MANAGER,
+            Self::Ifupdown => IFUPDOWN,
+        }
+    }
 }
 
 /// Which addresses come by DHCP.
@@ -132,7 +192,7 @@ pub enum BondMode {
 }
 
 impl BondMode {
-    /// Its name in systemd.netdev(5).
+    /// Its name in the kernel and in all programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -192,7 +252,8 @@ impl Content for Interface {
     }
 
     fn footprint(&self, _cob: &CobId) -> Footprint {
-        Footprint::of("interface", &self.interface).with_own(self.files())
+        let all = By::ALL.into_iter().filter(|by| self.by.is_none_or(|only| only == *by));
+        Footprint::of("interface", &self.interface).with_own(all.flat_map(|by| self.files(by)))
     }
 }
 
@@ -245,32 +306,27 @@ impl Interface {
         self.vlan.is_some() || self.bridge.is_some() || self.bond.is_some()
     }
 
-    /// The file with the addresses of an interface.
-    #[must_use]
-    pub fn network_file(interface: &str) -> String {
-        format!("{FOLDER}/10-cob-{interface}.network")
-    }
-
-    /// The file with the definition of a virtual interface.
+    /// The file of systemd-networkd with the definition of a virtual interface.
     #[must_use]
     pub fn netdev_file(&self) -> String {
-        format!("{FOLDER}/10-cob-{}.netdev", self.interface)
+        format!("{NETWORKD}/10-cob-{}.netdev", self.interface)
     }
 
-    /// The file that adds a VLAN to the interface below it.
+    /// The file of systemd-networkd that adds a VLAN to the interface below it.
     #[must_use]
     pub fn vlan_file(&self, vlan: &Vlan) -> String {
-        format!("{FOLDER}/10-cob-{}.network.d/{}.conf", vlan.on, self.interface)
+        format!("{NETWORKD}/10-cob-{}.network.d/{}.conf", vlan.on, self.interface)
     }
 
-    /// All files.
+    /// All files of a program.
     #[must_use]
-    pub fn files(&self) -> Vec<String> {
-        let own = [Self::network_file(&self.interface)];
-        let netdev = self.is_virtual().then(|| self.netdev_file());
-        let ports = self.ports().iter().map(|port| Self::network_file(port));
-        let vlan = self.vlan.as_ref().map(|vlan| self.vlan_file(vlan));
-        own.into_iter().chain(netdev).chain(ports).chain(vlan).collect()
+    pub fn files(&self, by: By) -> Vec<String> {
+        let own = by.file(&self.interface);
+        let of_networkd = by == By::Networkd;
+        let netdev = (of_networkd && self.is_virtual()).then(|| self.netdev_file());
+        let ports = self.ports().iter().map(|port| by.file(port));
+        let vlan = self.vlan.as_ref().filter(|_| of_networkd).map(|vlan| self.vlan_file(vlan));
+        std::iter::once(own).chain(netdev).chain(ports).chain(vlan).collect()
     }
 }
 
@@ -288,4 +344,11 @@ pub fn prefixed(text: &str) -> Option<(IpAddr, u8)> {
     let longest = if address.is_ipv4() { 32 } else { 128 };
     let prefix = number(prefix).filter(|prefix| *prefix <= longest)?;
     Some((address, prefix))
+}
+
+/// Whether an address is in the network of an address with a prefix.
+#[must_use]
+pub fn is_in_network(address: &str, network: &str) -> bool {
+    let Some(((own, prefix), address)) = prefixed(network).zip(address.parse::<IpAddr>().ok()) else { return false };
+    own.is_ipv4() == address.is_ipv4() && masked(address, prefix) == masked(own, prefix)
 }

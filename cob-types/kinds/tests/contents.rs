@@ -275,6 +275,9 @@ const SETTINGS: &[Row] = &[
             r#"{"interface": "br0", "bridge": {"ports": ["eth1"], "stp": true}}"#,
             r#"{"interface": "br0", "bridge": {}}"#,
             r#"{"interface": "bond0", "bond": {"ports": ["eth1", "eth2"], "mode": "802.3ad"}}"#,
+            r#"{"interface": "eth0", "dhcp": "ipv4", "by": "NetworkManager"}"#,
+            r#"{"interface": "eth0", "by": "ifupdown"}"#,
+            r#"{"interface": "eth0", "by": "networkd"}"#,
         ],
         &[
             "null",
@@ -283,6 +286,7 @@ const SETTINGS: &[Row] = &[
             r#"{"interface": "eth*"}"#,
             r#"{"interface": "../x"}"#,
             r#"{"interface": "sixteen-letters-"}"#,
+            r#"{"interface": "eth0", "by": "wicked"}"#,
             r#"{"interface": "eth0", "addresses": ["10.0.0.2"]}"#,
             r#"{"interface": "eth0", "addresses": ["10.0.0.2/33"]}"#,
             r#"{"interface": "eth0", "addresses": ["10.0.0.2/+8"]}"#,

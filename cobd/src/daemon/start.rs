@@ -36,7 +36,7 @@ use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
 use crate::journal::index::{Index, IndexError};
 use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What, remedy};
-use crate::kinds::{Kinds, missing_store};
+use crate::kinds::{Kinds, configures_interfaces, missing_store};
 use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
@@ -187,21 +187,30 @@ impl Daemon {
         let link_config = |listen| LinkConfig {
             me: config.host.clone(),
             listen,
+            awaits_address: false,
             socket_dir: config.state_dir.join("links"),
             protection: trust::protection(&config, [active.as_ref(), coming.as_ref()]),
             session: life,
             limits: Limits::default(),
         };
-        let (links, moved) = match start_links(&listen, &link_config, link_tx.clone()).await {
-            // The host was away while its address changed: the generation on disk names the old address.
-            Err(error @ LinkError::Listen { .. }) if config.listen.is_none() => {
-                let moved = super::first::address_in_depot(&config, &generations);
-                let moved = moved.filter(|address| !listen.contains(address)).ok_or(error)?;
-                warn!(address = %moved, "can't listen at the previous address: the newest generation names another");
-                (start_links(&[moved], &link_config, link_tx).await?, Some(moved))
-            }
-            other => (other?, None),
-        };
+        let mut started = start_links(&listen, &link_config, link_tx.clone()).await;
+        // The host was away while its address changed: the generation on disk names the old address.
+        let elsewhere = matches!(started, Err(LinkError::Listen { .. })) && config.listen.is_none();
+        let moved = elsewhere.then(|| super::first::address_in_depot(&config, &generations)).flatten();
+        let mut moved = moved.filter(|address| !listen.contains(address));
+        if let Some(address) = moved {
+            warn!(%address, "can't listen at the previous address: the newest generation names another");
+            started = start_links(&[address], &link_config, link_tx.clone()).await;
+        }
+        // An action that was killed has taken the address away, and its next attempt brings it back.
+        if let Some(error) = started.as_ref().err().filter(|error| error.is_absent())
+            && configures_interfaces(&config.state_dir)
+        {
+            warn!("{error}. Change objects configure interfaces of this host, so the daemon starts all the same");
+            let early = |listen| LinkConfig { awaits_address: true, ..link_config(listen) };
+            (started, moved) = (start_links(&listen, &early, link_tx).await, None);
+        }
+        let links = started?;
         let (ask_tx, asks) = mpsc::channel(64);
         let publishers = config.trust.as_ref().map(|trust| trust.keys().clone()).unwrap_or_default();
         let api = Api::new(ask_tx, config.host.clone()).trusting(publishers);

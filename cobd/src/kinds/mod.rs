@@ -51,3 +51,4 @@ pub(crate) use file_tree::missing_store;
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
 pub use queries::FilesQuery;
 pub(crate) use service::{RunAs, words_as};
+pub(crate) use settings::configures_interfaces;

@@ -18,6 +18,8 @@ pub struct LinkConfig {
     pub me: HostName,
     /// The listening address; port 0 lets the system choose.
     pub listen: SocketAddr,
+    /// Listen also at an address that this machine does not have yet.
+    pub awaits_address: bool,
     /// The daemon's own folder for Unix sockets, inside its state folder. It is created if necessary and closed to
     /// other users; old sockets in it are removed.
     pub socket_dir: PathBuf,
@@ -114,6 +116,14 @@ pub enum LinkError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl LinkError {
+    /// Whether this machine does not have the address.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrNotAvailable)
+    }
 }
 
 /// The remedy if a port can't be opened.

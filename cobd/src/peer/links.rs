@@ -14,7 +14,8 @@ use bytes::Bytes;
 use cob_types::HostName;
 use cob_types::message::MAX_BATCH;
 use cob_types::status::{PeerStatus, RefusalCounts};
-use tokio::net::TcpListener;
+use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
@@ -31,6 +32,9 @@ use super::roster::Roster;
 use super::session::Session;
 use super::socket_dir::SocketDir;
 use super::task::Owned;
+
+/// The most connections that wait for the listener.
+const BACKLOG: u32 = 1024;
 
 /// The links of a daemon, over TCP. Dropping it closes all links.
 #[derive(Debug)]
@@ -59,13 +63,14 @@ impl Links {
     /// [`LinkError`] if the address is not a loopback address and there are no identities, or if the port or the folder
     /// can't be used.
     pub async fn start(config: LinkConfig, events: mpsc::Sender<LinkEvent>) -> Result<Self, LinkError> {
-        let LinkConfig { me, listen, socket_dir, protection, session, limits } = config;
+        let LinkConfig { me, listen, awaits_address, socket_dir, protection, session, limits } = config;
         if !protection.has_identities() {
             only_loopback("refusing to listen:", listen)?;
         }
         let sockets =
             SocketDir::open(&socket_dir).map_err(|source| LinkError::SocketDir { path: socket_dir, source })?;
-        let (listener, address) = bind(listen).await.map_err(|source| LinkError::Listen { address: listen, source })?;
+        let bound = if awaits_address { bind_early(listen) } else { bind(listen).await };
+        let (listener, address) = bound.map_err(|source| LinkError::Listen { address: listen, source })?;
         let shared = Arc::new(Shared {
             me,
             session,
@@ -121,6 +126,21 @@ impl Links {
             LinkSupervisor { shared: shared.clone(), peer: peer.clone(), desired: desired_receiver, accepted: accepts };
         PeerEntry { peer, desired, accepted, keeper: Owned::spawn(keeper.run()) }
     }
+}
+
+/// Listens at an address that this machine may get later.
+fn bind_early(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    if address.is_ipv4() {
+        set_ip_freebind(&socket, true)?
+    } else {
+        set_ipv6_freebind(&socket, true)?
+    }
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {

@@ -268,6 +268,7 @@ async fn only_loopback_addresses_are_used() {
     let config = LinkConfig {
         me: host("a"),
         listen: "0.0.0.0:0".parse().expect("address"),
+        awaits_address: false,
         socket_dir: folder.path().to_owned(),
         protection: Protection::LoopbackOnly,
         session: life(1, 1),
@@ -296,6 +297,7 @@ async fn a_port_in_use_is_named() {
     let config = LinkConfig {
         me: host("b"),
         listen: a.address(),
+        awaits_address: false,
         socket_dir: folder.path().to_owned(),
         protection: Protection::LoopbackOnly,
         session: life(2, 1),
@@ -303,6 +305,30 @@ async fn a_port_in_use_is_named() {
     };
     let error = Links::start(config, tokio::sync::mpsc::channel(1).0).await.expect_err("refused").to_string();
     assert!(error.contains("another program listens there, perhaps another cobd"), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_away_can_be_awaited() {
+    let folder = tempfile::tempdir().expect("folder");
+    // No machine has addresses for documentation.
+    for address in ["192.0.2.1:0", "[2001:db8::1]:0"] {
+        let start = |awaits_address| {
+            let config = LinkConfig {
+                me: host("a"),
+                listen: address.parse().expect("address"),
+                awaits_address,
+                socket_dir: folder.path().to_owned(),
+                protection: Protection::Identities(None),
+                session: life(1, 1),
+                limits: quick(),
+            };
+            Links::start(config, tokio::sync::mpsc::channel(1).0)
+        };
+        let error = start(false).await.expect_err("it is away").to_string();
+        assert!(error.contains("this machine does not have the address"), "{error}");
+        let links = start(true).await.expect("it listens");
+        assert_eq!(links.address().ip().to_string(), address.trim_end_matches(":0").trim_matches(['[', ']']));
+    }
 }
 
 #[tokio::test]

@@ -94,6 +94,7 @@ impl TestHost {
         let config = LinkConfig {
             me: host(name),
             listen: "127.0.0.1:0".parse().expect("address"),
+            awaits_address: false,
             socket_dir: folder.path().join("sockets"),
             protection,
             session,

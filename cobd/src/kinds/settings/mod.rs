@@ -74,10 +74,11 @@ mod user;
 mod web_test;
 
 use cob_kinds::{
-    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Interface, LvmVolume, NodePackages,
-    Partition, PythonEnv, SwapFile, Timezone,
+    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, LvmVolume, NodePackages, Partition,
+    PythonEnv, SwapFile, Timezone,
 };
 
+pub(crate) use self::network::configures_interfaces;
 use self::setting::{Entry, Plain, Setting, Spec};
 use super::native::Native;
 
@@ -113,7 +114,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &mariadb::GrantSetting,
     &mariadb::UserSetting,
     &mount::MountSetting,
-    &Plain::<Interface>::KIND,
+    &network::NetworkSetting,
     &nfs_export::NfsExportSetting,
     &Plain::<NodePackages>::KIND,
     &Plain::<Partition>::KIND,

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
 
-use cob_kinds::prefixed;
+use cob_kinds::{Interface, Route, prefixed};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kinds::native::run_bounded;
 
@@ -18,6 +18,9 @@ pub(super) struct Link {
     pub(super) routes: Vec<KernelRoute>,
     pub(super) mtu: u64,
     pub(super) up: bool,
+    /// The bridge or bond of which it is a port.
+    #[serde(default)]
+    pub(super) master: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +52,7 @@ pub(super) struct KernelRoute {
 struct Shown {
     mtu: u64,
     flags: Vec<String>,
+    master: Option<String>,
     addr_info: Vec<Address>,
 }
 
@@ -90,7 +94,47 @@ pub(super) fn find(name: &str) -> Result<Option<Link>, String> {
     routes.retain(|route| !["kernel", "ra", "dhcp"].contains(&route.protocol.as_str()));
     let is_fixed = |address: &Address| address.scope != "link" && !address.dynamic;
     let addresses = shown.addr_info.into_iter().filter(is_fixed).collect();
-    Ok(Some(Link { addresses, routes, mtu: shown.mtu, up: shown.flags.iter().any(|flag| flag == "UP") }))
+    let up = shown.flags.iter().any(|flag| flag == "UP");
+    Ok(Some(Link { addresses, routes, mtu: shown.mtu, up, master: shown.master }))
+}
+
+/// The desired interface, limited to the keys of the content.
+pub(super) fn wanted(content: &Interface) -> Value {
+    let mut wanted = json!({ "addresses": content.addresses, "gateways": content.gateways });
+    wanted["routes"] = json!(content.routes.iter().map(name_of).collect::<Vec<_>>());
+    if !content.ports().is_empty() {
+        wanted["ports"] = json!(content.ports());
+    }
+    if let Some(mtu) = content.mtu {
+        wanted["mtu"] = json!(mtu);
+    }
+    wanted
+}
+
+/// The interface as it is, limited to the keys of the content. `None`: there is no such interface.
+pub(super) fn look(content: &Interface) -> Result<Option<Value>, String> {
+    let Some(link) = find(&content.interface)? else { return Ok(None) };
+    let mut found = json!({
+        "addresses": content.addresses.iter().filter(|text| link.has(text)).collect::<Vec<_>>(),
+        "gateways": content.gateways.iter().filter(|via| link.leads(None, via, None)).collect::<Vec<_>>(),
+        "routes": content.routes.iter().filter(|route| link.has_route(route)).map(name_of).collect::<Vec<_>>(),
+    });
+    if !content.ports().is_empty() {
+        let mut ports = Vec::new();
+        for port in content.ports() {
+            let master = find(port)?.and_then(|link| link.master);
+            ports.extend(master.is_some_and(|master| master == content.interface).then_some(port));
+        }
+        found["ports"] = json!(ports);
+    }
+    if content.mtu.is_some() {
+        found["mtu"] = json!(link.mtu);
+    }
+    Ok(Some(found))
+}
+
+fn name_of(route: &Route) -> String {
+    format!("{} via {}", route.to, route.via)
 }
 
 fn read<T: serde::de::DeserializeOwned>(arguments: &[&str]) -> Result<T, String> {
@@ -110,10 +154,101 @@ pub(super) fn ip(arguments: &[&str]) -> Result<String, String> {
     run_bounded(Command::new("ip").args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok()
 }
 
+/// Removes an interface, if it exists.
+pub(super) fn delete(name: &str) -> Result<(), String> {
+    if !exists(name)? {
+        return Ok(());
+    }
+    match ip(&["link", "delete", "dev", name]) {
+        // Its program was faster.
+        Err(_) if !exists(name)? => Ok(()),
+        deleted => deleted.map(|_| ()),
+    }
+}
+
+/// Takes an interface out of its bridge or bond, if both exist.
+pub(super) fn release(name: &str) -> Result<(), String> {
+    if exists(name)? { ip(&["link", "set", "dev", name, "nomaster"]).map(|_| ()) } else { Ok(()) }
+}
+
+/// Adds what an interface lacks, and leaves all else.
+pub(super) fn complete(content: &Interface) -> Result<(), String> {
+    let name = content.interface.as_str();
+    let Some(link) = find(name)? else { return Ok(()) };
+    if let Some(mtu) = content.mtu.filter(|mtu| u64::from(*mtu) != link.mtu) {
+        ip(&["link", "set", "dev", name, "mtu", &mtu.to_string()])?;
+    }
+    if !link.up {
+        ip(&["link", "set", "dev", name, "up"])?;
+    }
+    for port in content.ports() {
+        if find(port)?.is_some_and(|link| link.master.as_deref() != Some(name)) {
+            ip(&["link", "set", "dev", port, "master", name])?;
+        }
+    }
+    for (address, prefix) in content.addresses.iter().filter(|text| !link.has(text)).filter_map(|text| prefixed(text)) {
+        let text = format!("{address}/{prefix}");
+        let broadcast = broadcast(address, prefix).map(|address| address.to_string());
+        let mut words = vec!["address", "replace", &text];
+        words.extend(broadcast.iter().flat_map(|broadcast| ["broadcast", broadcast]));
+        words.extend(["dev", name]);
+        ip(&words)?;
+    }
+    for via in content.gateways.iter().filter(|via| !link.leads(None, via, None)) {
+        ip(&["route", "add", "default", "via", via, "dev", name])?;
+    }
+    for route in content.routes.iter().filter(|route| !link.has_route(route)) {
+        let metric = route.metric.map(|metric| metric.to_string());
+        let mut words = vec!["route", "add", &route.to, "via", &route.via, "dev", name];
+        words.extend(metric.iter().flat_map(|metric| ["metric", metric]));
+        ip(&words)?;
+    }
+    Ok(())
+}
+
+/// Another interface with a route to all networks that a gateway without a metric would meet.
+pub(super) fn leader(via: &str, name: &str) -> Result<Option<String>, String> {
+    let family = if via.contains(':') { "-6" } else { "-4" };
+    let routes: Vec<Value> = read(&[family, "-json", "route", "show", "default"])?;
+    // The kernel gives each route of IPv6 a metric.
+    let is_met =
+        |route: &&Value| matches!(route["metric"].as_u64(), None | Some(0 | 1024)) && route["protocol"] != "ra";
+    let others = routes.iter().filter(is_met).filter_map(|route| route["dev"].as_str());
+    Ok(others.into_iter().find(|other| *other != name).map(str::to_owned))
+}
+
+/// The address for all hosts of a network of IPv4.
+pub(super) fn broadcast(address: IpAddr, prefix: u8) -> Option<IpAddr> {
+    let IpAddr::V4(bits) = address else { return None };
+    (prefix < 31).then(|| IpAddr::V4((u32::from(bits) | (u32::MAX >> prefix)).into()))
+}
+
 impl Link {
+    fn has(&self, text: &str) -> bool {
+        prefixed(text).is_some_and(|(address, prefix)| {
+            self.addresses.iter().any(|found| (found.address, found.prefix) == (address, prefix))
+        })
+    }
+
+    fn leads(&self, to: Option<(IpAddr, u8)>, via: &str, metric: Option<u32>) -> bool {
+        let via = via.parse().ok();
+        let is_it = |found: &&KernelRoute| found.to() == to && found.gateway == via && via.is_some();
+        self.routes.iter().filter(is_it).any(|found| metric.is_none() || found.metric == metric)
+    }
+
+    fn has_route(&self, route: &Route) -> bool {
+        // The kernel has another name for all networks.
+        self.leads(prefixed(&route.to).filter(|(_, prefix)| *prefix > 0), &route.via, route.metric)
+    }
+
     /// Configures an interface that no program manages as it was before.
     pub(super) fn restore(&self, name: &str) -> Result<(), String> {
         let Some(now) = find(name)? else { return Ok(()) };
+        match &self.master {
+            master if *master == now.master => {}
+            Some(master) if exists(master)? => drop(ip(&["link", "set", "dev", name, "master", master])?),
+            _ => release(name)?,
+        }
         if now.mtu != self.mtu {
             ip(&["link", "set", "dev", name, "mtu", &self.mtu.to_string()])?;
         }

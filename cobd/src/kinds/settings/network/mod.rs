@@ -1,43 +1,146 @@
-//! The kind back end `network`: an interface, configured by systemd-networkd.
+//! The kind back end `network`: an interface, configured by systemd-networkd, NetworkManager or ifupdown.
 //!
-//! [`text`] writes the files, [`link`] reads and restores the interfaces of the kernel. systemd-networkd removes the
-//! addresses of an interface that no file names any more, so the note of the earlier state has the addresses, too.
+//! [`Lan`] has what all three have in common: the files, and the note of the earlier state. [`link`] reads, completes
+//! and restores the interfaces of the kernel. A [`Program`] writes its files for a content, configures the interface by
+//! them, and gives it back. All of them remove the addresses of an interface that no file names any more, so the note
+//! has the addresses, too.
 
+mod family;
+mod ifupdown;
 mod link;
+mod network_manager;
 #[cfg(test)]
 mod network_test;
-mod text;
+mod networkd;
 
+use std::cell::OnceCell;
 use std::fs;
-use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cob_kinds::{Interface, prefixed};
+use cob_kinds::{By, Interface};
 use serde_json::{Value, json};
 
 use self::link::Link;
-use super::setting::difference;
-use super::{Entry, Spec, place};
-use crate::kinds::native::{NOTE, needs_program, run_bounded};
+use super::setting::{difference, read_note};
+use super::{Entry, Setting, Spec, place};
+use crate::kinds::native::{Host, NOTE, needs_program, run_bounded};
 
-/// The file in the change object's own folder that stays until systemd-networkd has read the files.
+/// The file in the change object's own folder that stays until the program has read the files.
 const UNREAD: &str = "unread";
 /// The key of an interface in a note, before its name.
 const LINK: &str = "interface ";
 /// The key of the folder that was missing in a note, before the path.
 const MADE: &str = "made ";
+/// The key of what a program had for an interface in a note, before its name.
+const HAD: &str = "had ";
+/// The first line of each file.
+const HEAD: &str = "# Written by cobd.\n";
 /// The pause between two looks at an interface.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest wait for systemd-networkd.
+/// The longest wait for a program.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The time after which a failure is about the present files.
 const SETTLED: Duration = Duration::from_secs(5);
-/// The state of an interface that systemd-networkd does not manage.
-const UNMANAGED: &str = "unmanaged";
 
-impl Entry<Interface> {
+/// The back end `network`.
+#[derive(Debug)]
+pub(super) struct NetworkSetting;
+
+impl Setting for NetworkSetting {
+    type Content = Interface;
+
+    fn spec(&self, entry: Entry<Interface>) -> Result<Box<dyn Spec>, String> {
+        let Entry { content, host, own, longest, .. } = entry;
+        Ok(Box::new(Lan { content, host, own, longest, by: OnceCell::new() }))
+    }
+
+    fn notes(&self) -> &'static [&'static str] {
+        &[NOTE, UNREAD]
+    }
+}
+
+/// Whether change objects below a state folder have configured interfaces of this host.
+pub(crate) fn configures_interfaces(state_dir: &Path) -> bool {
+    let own = fs::read_dir(state_dir.join("cobs")).into_iter().flatten().flatten();
+    let mut notes = own.filter_map(|entry| read_note(&entry.path())?.1);
+    notes.any(|before| before.as_object().is_some_and(|before| before.keys().any(|key| key.starts_with(LINK))))
+}
+
+/// A program that configures interfaces.
+trait Program {
+    fn by(&self) -> By;
+
+    /// Its files for a content, with their texts.
+    fn files(&self, content: &Interface) -> Vec<(String, String)>;
+
+    /// The mode of its files.
+    fn mode(&self) -> u32 {
+        0o644
+    }
+
+    /// Whether its files can express the content.
+    ///
+    /// # Errors
+    /// The key that they can't express, as text.
+    fn expresses(&self, lan: &Lan) -> Result<(), String>;
+
+    /// Whether it configures interfaces on this host.
+    ///
+    /// # Errors
+    /// The reason why it does not, as text.
+    fn is_active(&self) -> Result<(), String>;
+
+    /// Whether the interface of this host can be configured by it.
+    ///
+    /// # Errors
+    /// The reason why its file would have no effect, as text.
+    fn hindered(&self, lan: &Lan) -> Result<(), String>;
+
+    /// What it shall say about the interface.
+    fn wanted(&self, content: &Interface) -> Value;
+
+    /// What it says about the interface, in the same format.
+    fn look(&self, content: &Interface) -> Result<Value, String>;
+
+    /// What it has for an interface, to be noted.
+    fn had(&self, _name: &str) -> Result<Option<Value>, String> {
+        Ok(None)
+    }
+
+    /// Writes the files, and configures the interface by them.
+    fn apply(&self, lan: &Lan, before: Option<&Value>) -> Result<(), String>;
+
+    /// Puts its files back as they were, and the interfaces.
+    fn restore(&self, lan: &Lan, before: &Value) -> Result<(), String>;
+}
+
+fn program(by: By) -> &'static dyn Program {
+    match by {
+        By::Networkd => &networkd::Networkd,
+        By::NetworkManager => &network_manager::NetworkManager,
+        By::Ifupdown => &ifupdown::Ifupdown,
+    }
+}
+
+/// An interface with its host.
+struct Lan {
+    content: Interface,
+    host: Host,
+    own: PathBuf,
+    longest: Duration,
+    by: OnceCell<By>,
+}
+
+/// The files have been written.
+struct Put {
+    is_changed: bool,
+    /// The interfaces that the content does not name any more.
+    left: Vec<String>,
+}
+
+impl Lan {
     fn is_live(&self) -> bool {
         self.host.root().is_none()
     }
@@ -51,11 +154,30 @@ impl Entry<Interface> {
         std::iter::once(&self.content.interface).chain(self.content.ports())
     }
 
-    fn put(&self, file: &str, text: Option<&str>) -> Result<(), String> {
-        match text {
-            Some(text) => self.host.write(file, text, 0o644),
-            None => self.host.remove(file),
-        }
+    fn program(&self) -> &'static dyn Program {
+        program(*self.by.get_or_init(|| self.choose()))
+    }
+
+    /// The program of the content; else the program that has configured the interface, which may be away for a moment;
+    /// else the first that is active.
+    fn choose(&self) -> By {
+        let live = || By::ALL.into_iter().find(|by| self.is_live() && program(*by).is_active().is_ok());
+        self.content.by.or_else(|| self.noted()).or_else(live).unwrap_or(By::Networkd)
+    }
+
+    fn noted(&self) -> Option<By> {
+        let before = read_note(&self.own)?.1?;
+        let mut noted: Vec<_> = By::ALL.into_iter().filter(|by| before.get(by.file(self.name())).is_some()).collect();
+        // An earlier content may have named another program.
+        noted.sort_by_key(|by| !self.host.path(&by.file(self.name())).exists());
+        noted.first().copied()
+    }
+
+    /// Whether a file is of an earlier content, and goes before anything is configured.
+    fn is_going(&self, file: &str) -> Result<bool, String> {
+        let before = read_note(&self.own).and_then(|(_, before)| before);
+        let Some(text) = before.as_ref().and_then(|before| before.get(file)) else { return Ok(false) };
+        Ok(json!(self.host.read_if_there(file)?) != *text)
     }
 
     fn set_unread(&self) -> Result<(), String> {
@@ -67,60 +189,102 @@ impl Entry<Interface> {
         place::remove_all(&self.own.join(UNREAD))
     }
 
+    fn is_unread(&self) -> bool {
+        self.own.join(UNREAD).exists()
+    }
+
+    fn put(&self, by: By, file: &str, text: Option<&str>) -> Result<(), String> {
+        match text {
+            Some(text) => self.host.write(file, text, program(by).mode()),
+            None => self.host.remove(file),
+        }
+    }
+
     /// The files of earlier contents that are not files of this content, with their earlier texts.
     fn left_over<'a>(&self, before: Option<&'a Value>) -> Vec<(&'a String, &'a Value)> {
-        let files = self.content.files();
+        let files = self.content.files(self.program().by());
         let noted = before.and_then(Value::as_object).into_iter().flatten();
         noted.filter(|(key, _)| key.starts_with('/') && !files.contains(key)).collect()
     }
 
+    /// Writes the files that differ, and puts back those that the content does not name any more. An interface is
+    /// removed before a file that defines it anew.
+    fn put_files(
+        &self,
+        before: Option<&Value>,
+        is_redefined: &dyn Fn(&str, &str, &str) -> bool,
+    ) -> Result<Put, String> {
+        let (program, mut put) = (self.program(), Put { is_changed: false, left: Vec::new() });
+        for (file, text) in program.files(&self.content) {
+            let found = self.host.read_if_there(&file)?;
+            if found.as_ref() == Some(&text) {
+                continue;
+            }
+            put.is_changed = true;
+            if found.is_some_and(|found| is_redefined(&file, &found, &text)) && self.is_live() {
+                link::delete(self.name())?;
+            }
+            self.put(program.by(), &file, Some(&text))?;
+        }
+        for (file, text) in self.left_over(before) {
+            let Some(by) = By::of_file(file).filter(|by| *by == program.by()) else { continue };
+            put.is_changed = true;
+            self.put(by, file, text.as_str())?;
+            let noted = before.and_then(Value::as_object).into_iter().flatten();
+            let mut names = noted.filter_map(|(key, _)| key.strip_prefix(LINK));
+            put.left.extend(names.find(|name| by.file(name) == **file).map(str::to_owned));
+        }
+        Ok(put)
+    }
+
+    /// Puts the files of a program back as they were.
+    fn put_back(&self, before: &Value, by: By) -> Result<(), String> {
+        for (file, text) in before.as_object().into_iter().flatten() {
+            if By::of_file(file) != Some(by) {
+                continue;
+            }
+            self.put(by, file, text.as_str())?;
+            if let Some(first) = before[format!("{MADE}{file}")].as_str() {
+                place::remove_folders(&place::real(&self.host, file)?, first);
+            }
+        }
+        Ok(())
+    }
+
+    /// The noted interfaces that existed; none for a folder.
+    fn noted_links<'a>(&self, before: &'a Value) -> Result<Vec<(&'a str, Link)>, String> {
+        let links = before.as_object().into_iter().flatten();
+        let links = links.filter_map(|(key, link)| Some((key.strip_prefix(LINK)?, link)));
+        let read = |(name, link): (&'a str, &Value)| {
+            let link = serde_json::from_value(link.clone()).map_err(|error| format!("note: {error}"))?;
+            Ok((name, link))
+        };
+        links.filter(|(_, link)| !link.is_null()).map(read).collect()
+    }
+
+    /// Removes the interfaces that did not exist.
+    fn delete_made(&self, before: &Value) -> Result<(), String> {
+        let links = before.as_object().into_iter().flatten();
+        let links = links.filter(|(_, link)| link.is_null()).filter_map(|(key, _)| key.strip_prefix(LINK));
+        links.into_iter().try_for_each(link::delete)
+    }
+
     /// The desired state of the interface, limited to the keys of the content.
     fn wanted_link(&self) -> Value {
-        let content = &self.content;
-        let mut wanted = json!({ "addresses": content.addresses, "gateways": content.gateways });
-        let routes: Vec<_> = content.routes.iter().map(|route| format!("{} via {}", route.to, route.via)).collect();
-        wanted["routes"] = json!(routes);
-        wanted["state"] = json!("configured");
-        wanted["file"] = json!(Interface::network_file(self.name()));
-        if let Some(mtu) = content.mtu {
-            wanted["mtu"] = json!(mtu);
-        }
-        wanted
+        joined(link::wanted(&self.content), &self.program().wanted(&self.content))
     }
 
     /// The interface as it is, limited to the keys of the content.
     fn look_at_link(&self) -> Result<Value, String> {
-        let Some(link) = link::find(self.name())? else { return Ok(json!({ "interface": "not there" })) };
-        let content = &self.content;
-        let has = |text: &&String| {
-            prefixed(text).is_some_and(|(address, prefix)| {
-                link.addresses.iter().any(|found| (found.address, found.prefix) == (address, prefix))
-            })
-        };
-        let leads = |to: Option<(IpAddr, u8)>, via: &str, metric: Option<u32>| {
-            let via = via.parse().ok();
-            let is_it = |found: &&link::KernelRoute| found.to() == to && found.gateway == via && via.is_some();
-            link.routes.iter().filter(is_it).any(|found| metric.is_none() || found.metric == metric)
-        };
-        let is_route = |route: &&cob_kinds::Route| leads(prefixed(&route.to), &route.via, route.metric);
-        let routes = content.routes.iter().filter(is_route).map(|route| format!("{} via {}", route.to, route.via));
-        let gateways: Vec<_> = content.gateways.iter().filter(|via| leads(None, via, None)).collect();
-        let (state, file) = status(self.name())?;
-        let mut found = json!({
-            "addresses": content.addresses.iter().filter(has).collect::<Vec<_>>(),
-            "gateways": gateways,
-            "routes": routes.collect::<Vec<_>>(),
-            "state": state,
-            "file": file,
-        });
-        if content.mtu.is_some() {
-            found["mtu"] = json!(link.mtu);
-        }
-        Ok(found)
+        let Some(found) = link::look(&self.content)? else { return Ok(json!({ "interface": "not there" })) };
+        Ok(match self.program().is_active() {
+            Ok(()) => joined(found, &self.program().look(&self.content)?),
+            Err(why) => joined(found, &json!({ "state": why })),
+        })
     }
 
     /// Waits until the interface is as desired.
-    fn wait(&self) -> Result<(), String> {
+    fn wait(&self, program: &str, question: &str) -> Result<(), String> {
         let begun = Instant::now();
         loop {
             let (found, wanted) = (self.look_at_link()?, self.wanted_link());
@@ -131,7 +295,7 @@ impl Entry<Interface> {
             let has_failed = found["state"] == "failed" && begun.elapsed() > SETTLED;
             if has_failed || begun.elapsed() > LONGEST.min(self.longest) {
                 return Err(format!(
-                    "systemd-networkd has not configured {}: {}; `networkctl status {0}` and its journal say more",
+                    "{program} has not configured {}: {}; `{question}` and its journal say more",
                     self.name(),
                     difference(&wanted, Some(&found))
                 ));
@@ -140,107 +304,74 @@ impl Entry<Interface> {
         }
     }
 
-    /// Some versions of systemd-networkd try without end to give an address of IPv4 its broadcast address.
-    fn complete_addresses(&self) -> Result<(), String> {
-        let Some(link) = link::find(self.name())? else { return Ok(()) };
-        for address in link.addresses.iter().filter(|address| address.broadcast.is_none() && address.prefix < 31) {
-            let IpAddr::V4(bits) = address.address else { continue };
-            if self.content.addresses.contains(&address.text()) {
-                let broadcast = IpAddr::V4((u32::from(bits) | (u32::MAX >> address.prefix)).into());
-                link::ip(&["address", "delete", &address.text(), "dev", self.name()])?;
-                link::add(self.name(), address, Some(broadcast))?;
+    /// Whether the other programs leave the interface and its ports alone.
+    fn is_left_alone(&self) -> Result<(), String> {
+        for name in self.links() {
+            for by in By::ALL.into_iter().filter(|by| *by != self.program().by()) {
+                if self.is_going(&by.file(name))? {
+                    continue;
+                }
+                let (found, remedy) = match by {
+                    By::Networkd => (networkd::file_of(name)?, "write `by: networkd`, or remove the file"),
+                    By::NetworkManager => {
+                        let found = network_manager::connection_of(name)?;
+                        (found, "write `by: NetworkManager`, or delete the connection")
+                    }
+                    By::Ifupdown => {
+                        let found = ifupdown::file_of(&self.host, name, &[])?;
+                        let found = found.map(|file| format!("`iface {name}` in {file}"));
+                        (found, "remove its lines, for example with the kind `line`")
+                    }
+                };
+                if let Some(found) = found {
+                    return Err(format!(
+                        "{} configures {name}, too ({found}), and both would undo each other's work: {remedy}",
+                        by.name()
+                    ));
+                }
             }
         }
         Ok(())
     }
 
-    /// The lines of ifupdown about the interface.
-    fn is_of_ifupdown(&self) -> Result<bool, String> {
-        let mut texts = vec![self.host.read("/etc/network/interfaces")?];
-        let folder = fs::read_dir(self.host.path("/etc/network/interfaces.d")).into_iter().flatten().flatten();
-        texts.extend(folder.filter_map(|entry| fs::read_to_string(entry.path()).ok()));
-        let is_about = |line: &str| {
-            let mut words = line.split_whitespace();
-            words.next() == Some("iface") && words.next() == Some(self.name())
-        };
-        Ok(texts.iter().any(|text| text.lines().any(is_about)))
-    }
-
-    /// Why no file of systemd-networkd would have an effect.
-    fn is_managed(&self) -> Result<(), String> {
-        let name = self.name();
-        for (program, package) in [("ip", "iproute2"), ("networkctl", "systemd (systemd-networkd on Fedora)")] {
-            needs_program(program, package)?;
-        }
-        if !is_active("systemd-networkd.service") {
-            let other = match is_active("NetworkManager.service") {
-                true => "; NetworkManager runs, which the kind `network` does not support",
-                false => "",
-            };
-            return Err(format!(
-                "systemd-networkd is not active on this host, and `network` writes its files{other}. Enable and start \
-                 it first, with the present addresses in its files, for example by a `service` with \
-                 `unit: systemd-networkd.service`"
-            ));
-        }
-        if self.is_of_ifupdown()? {
-            return Err(format!(
-                "ifupdown configures {name}, too (`iface {name}` in /etc/network/interfaces), and both would undo each \
-                 other's work: remove its lines, for example with the kind `line`"
-            ));
-        }
-        for name in self.links().skip(usize::from(self.content.is_virtual())) {
+    /// Whether the interfaces that the content does not make exist.
+    fn has_links(&self) -> Result<(), String> {
+        let below = self.content.vlan.iter().map(|vlan| &vlan.on);
+        for name in self.links().skip(usize::from(self.content.is_virtual())).chain(below) {
             if !link::exists(name)? {
-                return Err(format!(
-                    "there is no interface {name} on this host; `networkctl list` shows the interfaces"
-                ));
+                return Err(format!("there is no interface {name} on this host; `ip link` shows the interfaces"));
             }
         }
         Ok(())
     }
 }
 
-fn is_active(unit: &str) -> bool {
-    let ran = run_bounded(Command::new("systemctl").args(["is-active", "--quiet", unit]), b"");
+fn joined(mut object: Value, more: &Value) -> Value {
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+    object
+}
+
+/// Asks systemd about a unit.
+fn is_unit(question: &str, unit: &str) -> bool {
+    let ran = run_bounded(Command::new("systemctl").args([question, "--quiet", unit]), b"");
     ran.is_ok_and(|ran| ran.code == Some(0))
 }
 
-/// The state of an interface in systemd-networkd, and the file that configures it.
-fn status(name: &str) -> Result<(String, Option<String>), String> {
-    let mut command = Command::new("networkctl");
-    command.args(["--no-pager", "--no-legend", "--lines=0", "status", "--", name]).env("LC_ALL", "C.UTF-8");
-    let out = run_bounded(&mut command, b"")?.ok()?;
-    let value = |key: &str| {
-        let mut lines = out.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
-        lines.next().map(|value| value.trim().to_owned())
-    };
-    // Format: `routable (configured)`.
-    let state = value("State").unwrap_or_default();
-    let state = state.split_once('(').map(|(_, state)| state.trim_end_matches(')').to_owned());
-    Ok((state.unwrap_or_else(|| UNMANAGED.to_owned()), value("Network File").filter(|file| file != "n/a")))
-}
-
-fn networkctl(arguments: &[&str]) -> Result<(), String> {
-    run_bounded(Command::new("networkctl").args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok().map(|_| ())
-}
-
-impl Spec for Entry<Interface> {
-    fn notes() -> &'static [&'static str] {
-        &[NOTE, UNREAD]
-    }
-
+impl Spec for Lan {
     fn target(&self) -> String {
         self.content.interface.clone()
     }
 
-    /// Several change objects may name the same interfaces, and systemd-networkd reads all files at once.
+    /// Several change objects may name the same interfaces, and a program reads all files at once.
     fn turn(&self) -> Option<&'static str> {
         self.is_live().then_some("network")
     }
 
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String> {
         let mut found = json!({});
-        for file in self.content.files() {
+        for file in self.content.files(self.program().by()) {
             found[&file] = json!(self.host.read_if_there(&file)?);
         }
         for (file, text) in self.left_over(before) {
@@ -249,7 +380,7 @@ impl Spec for Entry<Interface> {
                 found[file] = now;
             }
         }
-        if self.own.join(UNREAD).exists() {
+        if self.is_unread() {
             found["unfinished"] = json!(true);
         }
         if self.is_live() {
@@ -260,20 +391,23 @@ impl Spec for Entry<Interface> {
 
     fn before(&self) -> Result<Option<Value>, String> {
         let mut before = json!({});
-        for file in self.content.files() {
+        for file in self.content.files(self.program().by()) {
             before[&file] = json!(self.host.read_if_there(&file)?);
             let real = place::real(&self.host, &file)?;
             before[format!("{MADE}{file}")] = json!(place::missing_folder(&real).map(place::text).transpose()?);
         }
         for name in self.links().filter(|_| self.is_live()) {
             before[format!("{LINK}{name}")] = json!(link::find(name)?);
+            if let Some(had) = self.program().had(name)? {
+                before[format!("{HAD}{name}")] = had;
+            }
         }
         Ok(Some(before))
     }
 
     fn wanted(&self) -> Value {
         let mut wanted = json!({});
-        for (file, text) in text::files(&self.content) {
+        for (file, text) in self.program().files(&self.content) {
             wanted[file] = json!(text);
         }
         if self.is_live() {
@@ -284,100 +418,66 @@ impl Spec for Entry<Interface> {
 
     fn hindered(&self) -> Result<(), String> {
         if self.is_live() {
-            self.is_managed()?;
+            needs_program("ip", "iproute2")?;
+            if self.content.by.is_none() && self.noted().is_none() {
+                is_any_active()?;
+            }
+            self.program().is_active()?;
+            self.is_left_alone()?;
+            self.program().hindered(self)?;
+            self.has_links()?;
         }
-        let Some(vlan) = &self.content.vlan else { return Ok(()) };
-        let below = Interface::network_file(&vlan.on);
-        match self.host.inspect(&below)? {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "{} is a VLAN on {1}, which no change object configures ({below} is missing): add a change object of \
-                 the kind `network` for {1}, and let the VLAN require it",
-                self.name(),
-                vlan.on
-            )),
-        }
+        self.program().expresses(self)
     }
 
     fn apply(&self, before: Option<&Value>) -> Result<(), String> {
+        let is_unread = self.is_unread();
         self.set_unread()?;
-        let netdev = self.content.netdev_file();
-        let mut is_changed = false;
-        for (file, text) in text::files(&self.content) {
-            let found = self.host.read_if_there(&file)?;
-            if found.as_ref() == Some(&text) {
-                continue;
+        // An earlier content has named other programs.
+        for by in By::ALL.into_iter().filter(|by| *by != self.program().by()) {
+            let left = self.left_over(before).into_iter().filter(|(file, _)| By::of_file(file) == Some(by));
+            let mut is_left = false;
+            for (file, text) in left {
+                is_left |= is_unread || json!(self.host.read_if_there(file)?) != *text;
             }
-            is_changed = true;
-            // systemd-networkd does not change an interface that exists.
-            if file == netdev && found.is_some() && self.is_live() && link::exists(self.name())? {
-                link::ip(&["link", "delete", "dev", self.name()])?;
-            }
-            self.put(&file, Some(&text))?;
-        }
-        for (file, text) in self.left_over(before) {
-            is_changed = true;
-            self.put(file, text.as_str())?;
-            let port = file.strip_suffix(".network").and_then(|path| path.split("/10-cob-").nth(1));
-            if let Some(port) = port.filter(|_| self.is_live())
-                && link::exists(port)?
-            {
-                link::ip(&["link", "set", "dev", port, "nomaster"])?;
+            if let Some(before) = before.filter(|_| is_left) {
+                self.restore_by(by, before)?;
             }
         }
         if self.is_live() {
-            self.complete_addresses()?;
-            networkctl(&["reload"])?;
-            if !is_changed && link::exists(self.name())? {
-                networkctl(&["reconfigure", self.name()])?;
-            }
-            self.wait()?;
+            // What has returned may configure the interface.
+            self.is_left_alone()?;
+            self.program().apply(self, before)?;
+        } else {
+            self.put_files(before, &|_, _, _| false)?;
         }
         self.clear_unread()
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         let Some(before) = before else { return Ok(()) };
-        let noted = || before.as_object().into_iter().flatten();
-        for (file, text) in noted().filter(|(key, _)| key.starts_with('/')) {
-            self.put(file, text.as_str())?;
-            if let Some(first) = before[format!("{MADE}{file}")].as_str() {
-                place::remove_folders(&place::real(&self.host, file)?, first);
-            }
-        }
-        if self.is_live() {
-            let links = || noted().filter_map(|(key, link)| Some((key.strip_prefix(LINK)?, link)));
-            for (name, link) in links() {
-                if link.is_null() && link::exists(name)? {
-                    link::ip(&["link", "delete", "dev", name])?;
-                }
-            }
-            let is_managed = is_active("systemd-networkd.service");
-            if is_managed {
-                networkctl(&["reload"])?;
-            }
-            for (name, link) in links().filter(|(_, link)| !link.is_null()) {
-                let link: Link = serde_json::from_value(link.clone()).map_err(|error| format!("note: {error}"))?;
-                if !is_managed || is_let_go(name)? {
-                    link.restore(name)?;
-                }
-            }
+        let files = || before.as_object().into_iter().flatten().filter_map(|(key, _)| By::of_file(key));
+        for by in By::ALL.into_iter().filter(|by| files().any(|of| of == *by)) {
+            self.restore_by(by, before)?;
         }
         self.clear_unread()
     }
 }
 
-/// Whether systemd-networkd has let an interface go; otherwise another file configures it.
-fn is_let_go(name: &str) -> Result<bool, String> {
-    let limit = Instant::now() + LONGEST;
-    while link::exists(name)? {
-        match status(name)? {
-            (state, _) if state == UNMANAGED => return Ok(true),
-            // The file of a stale answer is gone.
-            (state, Some(file)) if state == "configured" && Path::new(&file).exists() => return Ok(false),
-            _ if Instant::now() > limit => return Ok(false),
-            _ => std::thread::sleep(PAUSE),
+impl Lan {
+    fn restore_by(&self, by: By, before: &Value) -> Result<(), String> {
+        if self.is_live() { program(by).restore(self, before) } else { self.put_back(before, by) }
+    }
+}
+
+/// Whether the host has a program that configures interfaces.
+fn is_any_active() -> Result<(), String> {
+    let mut whys = Vec::new();
+    for by in By::ALL {
+        match program(by).is_active() {
+            Ok(()) => return Ok(()),
+            Err(why) => whys.push(why),
         }
     }
-    Ok(false)
+    Err(format!("no program configures interfaces here: {}", whys.join("; ")))
 }
