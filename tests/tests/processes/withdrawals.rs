@@ -1,7 +1,8 @@
 //! Successive switches that fail with the policy to roll back, while daemons are killed all the time: every host ends
 //! in its previous state, and the next switch that can succeed does.
 //!
-//! `COB_SWITCHES` is the number of switches (3 by default, of which the third succeeds), `COB_SEED` the seed.
+//! `COB_SWITCHES` is the number of switches (3 by default, of which the third succeeds), `COB_SEED` the seed,
+//! `COB_STORM` the longest time of the kills in a switch, in seconds (20 by default).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -151,9 +152,9 @@ impl Field {
         if has_left { Ok(()) } else { Err(format!("nobody has left {left:?}")) }
     }
 
-    /// Kills and restarts one daemon after the other until this state is reached.
+    /// Kills and restarts one daemon after the other until this state is reached, or the storm ends.
     fn kill_until(&mut self, generation: GenerationNumber, left: Option<GenerationNumber>, random: &mut Random) {
-        let began = Instant::now();
+        let (began, storm) = (Instant::now(), Duration::from_secs(from_environment("COB_STORM", 20)));
         loop {
             let host = HOSTS[random.below(HOSTS.len() as u64) as usize];
             self.cluster.kill(host);
@@ -161,7 +162,7 @@ impl Field {
             self.cluster.wait_answers(host);
             self.kills += 1;
             let Err(why) = self.stands(generation, left) else { break };
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > storm {
                 // The result without further kills.
                 let ends = || self.stands(generation, left).is_ok();
                 self.cluster.until(PATIENCE, ends, &format!("{generation} stands, left {left:?}; at last: {why}"));
