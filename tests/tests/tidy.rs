@@ -498,7 +498,8 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 33] = [
+const FOREIGN: [(&str, &str); 34] = [
+    ("ifup version 0.", "ifup"),
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
     (" at line ", "serde_json"),

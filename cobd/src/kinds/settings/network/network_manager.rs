@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::family::Family;
 use super::{HAD, HEAD, LONGEST, Lan, NOTE, Program, is_unit, link};
-use crate::kinds::native::{needs_program, run_bounded};
+use crate::kinds::native::{Ran, needs_program, run_bounded};
 
 /// The unit of systemd.
 const UNIT: &str = "NetworkManager.service";
@@ -26,6 +26,8 @@ const CONNECTED: u32 = 100;
 const ADDRESSES: u32 = 70;
 /// The state of an interface that it does not manage.
 const UNMANAGED: u32 = 10;
+/// The exit status of `nmcli` if there is no such device (nmcli(1)).
+const NOT_FOUND: i32 = 10;
 /// A connection without addresses, so that it forgets all that it has set.
 const EMPTY: [&str; 24] = [
     "ipv4.method",
@@ -332,11 +334,11 @@ fn device(name: &str) -> Result<Option<Device>, String> {
         return Ok(None);
     }
     let fields = "GENERAL.TYPE,GENERAL.STATE,GENERAL.CONNECTION,GENERAL.CON-UUID";
-    match nmcli(&["--terse", "--escape", "no", "--fields", fields, "device", "show", name]) {
-        Ok(text) => Ok(Some(Device::read(&text))),
-        // It has not seen the interface yet.
-        Err(why) if why.contains("not found") => Ok(None),
-        Err(why) => Err(why),
+    let ran = run_nmcli(&["--terse", "--escape", "no", "--fields", fields, "device", "show", name])?;
+    // It may not have seen the interface yet.
+    match ran.code {
+        Some(NOT_FOUND) => Ok(None),
+        Some(_) | None => Ok(Some(Device::read(&ran.ok()?))),
     }
 }
 
@@ -348,7 +350,11 @@ fn connections() -> Result<BTreeMap<String, String>, String> {
 }
 
 fn nmcli(arguments: &[&str]) -> Result<String, String> {
-    run_bounded(Command::new("nmcli").args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok()
+    run_nmcli(arguments)?.ok()
+}
+
+fn run_nmcli(arguments: &[&str]) -> Result<Ran, String> {
+    run_bounded(Command::new("nmcli").args(arguments).env("LC_ALL", "C.UTF-8"), b"")
 }
 
 /// The UUID of the connection of an interface, the same on each host.
