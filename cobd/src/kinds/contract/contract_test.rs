@@ -101,7 +101,6 @@ async fn the_built_in_kinds_pass() {
     holds(&Case::new(plain_kind("wait"), r#"{"ms":20}"#), &[]).await;
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("known");
-    holds(&Case::new(plain_kind("tcp-check"), &format!(r#"{{"address":"{address}"}}"#)), &[]).await;
     std::thread::spawn(move || {
         use std::io::{Read as _, Write as _};
         for mut stream in listener.incoming().flatten() {
@@ -109,6 +108,7 @@ async fn the_built_in_kinds_pass() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
         }
     });
+    holds(&Case::new(plain_kind("tcp-check"), &format!(r#"{{"address":"{address}"}}"#)), &[]).await;
     holds(&Case::new(plain_kind("http-check"), &format!(r#"{{"url":"http://{address}/"}}"#)), &[]).await;
 }
 
