@@ -219,6 +219,14 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
     Ok(bytes)
 }
 
+/// A UUID of a version from these bytes (RFC 9562, section 4).
+pub(super) fn new_uuid(version: u8, mut bytes: [u8; 16]) -> String {
+    bytes[6] = (version << 4) | (bytes[6] & 0x0f);
+    bytes[8] = 0x80 | (bytes[8] & 0x3f);
+    let hex = hex::encode(bytes);
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! The mounts that the kernel lists.
+//! The mounts and the swap that the kernel lists.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -278,6 +278,14 @@ pub(super) fn backing_file(source: &str) -> Option<PathBuf> {
 pub(super) fn is_same_place(one: &Path, other: &Path) -> bool {
     let of = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     of(one).is_some_and(|place| of(other) == Some(place))
+}
+
+/// The priority with which the kernel uses a file or device as swap. `None`: the kernel does not use it.
+pub(super) fn swap_priority(path: &Path) -> Option<i64> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let mut fields = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = fields.find(|fields| fields.first().is_some_and(|name| Path::new(&unescaped(name)) == path))?;
+    Some(ours.get(4).and_then(|priority| priority.parse().ok()).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -38,12 +38,7 @@ impl Entry<SwapFile> {
 
     /// The priority with which the kernel uses the file. `None`: it does not use it.
     fn in_use(&self) -> Result<Option<i64>, String> {
-        let path = self.real()?;
-        let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-        let mut fields = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let ours =
-            fields.find(|fields| fields.first().is_some_and(|name| Path::new(&mounted::unescaped(name)) == path));
-        Ok(ours.map(|fields| fields.get(4).and_then(|priority| priority.parse().ok()).unwrap_or_default()))
+        Ok(mounted::swap_priority(&self.real()?))
     }
 
     fn line(&self) -> String {

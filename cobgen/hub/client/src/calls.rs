@@ -87,17 +87,9 @@ impl Client {
 
     /// All clusters that the caller may see, without their machines.
     pub async fn clusters(&self) -> Answer<Vec<Cluster>> {
-        let mut all: Vec<Cluster> = Vec::new();
-        loop {
-            let after = all.last().map(|cluster| cluster.name.clone());
-            let target = Target::of(&["clusters"]).with("after", after);
-            let page: Vec<Cluster> = self.get(&target).await?;
-            let is_last = page.len() < ClusterQuery::MOST;
-            all.extend(page);
-            if is_last {
-                return Ok(all);
-            }
-        }
+        let target =
+            |last: Option<&Cluster>| Target::of(&["clusters"]).with("after", last.map(|cluster| cluster.name.clone()));
+        self.all_pages(ClusterQuery::MOST, target).await
     }
 
     /// A cluster with its machines.
@@ -201,19 +193,12 @@ impl Client {
 
     /// The machines of all clusters.
     pub async fn machines(&self) -> Answer<Vec<Machine>> {
-        let mut all: Vec<Machine> = Vec::new();
-        loop {
-            let last = all.last();
-            let target = Target::of(&["machines"])
+        let target = |last: Option<&Machine>| {
+            Target::of(&["machines"])
                 .with("after", last.and_then(|machine| machine.cluster.clone()))
-                .with("after_tenant", last.and_then(|machine| machine.tenant.clone()));
-            let page: Vec<Machine> = self.get(&target).await?;
-            let is_last = page.len() < MachineQuery::MOST;
-            all.extend(page);
-            if is_last {
-                return Ok(all);
-            }
-        }
+                .with("after_tenant", last.and_then(|machine| machine.tenant.clone()))
+        };
+        self.all_pages(MachineQuery::MOST, target).await
     }
 
     /// The machines of providers that no cluster knows.

@@ -112,6 +112,24 @@ impl Client {
         self.read(&self.send(Method::GET, target, None).await?)
     }
 
+    /// All pages of a list. A page begins after the last entry of the page before; the last page has fewer than `most`
+    /// entries.
+    pub(crate) async fn all_pages<T: DeserializeOwned>(
+        &self,
+        most: usize,
+        target: impl Fn(Option<&T>) -> Target,
+    ) -> Result<Vec<T>, CallError> {
+        let mut all: Vec<T> = Vec::new();
+        loop {
+            let page: Vec<T> = self.get(&target(all.last())).await?;
+            let is_last = page.len() < most;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
     pub(crate) async fn send_json<T: DeserializeOwned>(
         &self,
         method: Method,

@@ -4,14 +4,13 @@
 //! Lines of others about the same interface are not touched: the interface is refused, for ifupdown would apply both.
 
 use std::fs;
-use std::process::Command;
 
 use cob_kinds::{By, Interface, is_in_network};
 use serde_json::{Value, json};
 
 use super::family::Family;
-use super::{HAD, HEAD, Lan, Program, is_unit, link};
-use crate::kinds::native::{Host, has_program, run_bounded};
+use super::{HAD, HEAD, Lan, Program, is_unit, link, run};
+use crate::kinds::native::{Host, has_program};
 
 /// The file that each ifupdown reads.
 const INTERFACES: &str = "/etc/network/interfaces";
@@ -67,7 +66,7 @@ impl Program for Ifupdown {
     }
 
     fn hindered(&self, lan: &Lan) -> Result<(), String> {
-        let version = run_bounded(Command::new("ifup").arg("--version").env("LC_ALL", "C.UTF-8"), b"")?.out;
+        let version = run("ifup", &["--version"])?.out;
         if !version.starts_with("ifup version 0.") {
             let version = version.lines().next().unwrap_or_default();
             return Err(format!(
@@ -180,17 +179,16 @@ impl Program for Ifupdown {
 /// Takes an interface down by the lines of its files, if it has lines; also an interface that is not there any more.
 fn down(name: &str) -> Result<(), String> {
     // Its complaints are about things that are down already.
-    run_bounded(Command::new("ifdown").args(["--force", "--", name]).env("LC_ALL", "C.UTF-8"), b"").map(|_| ())
+    run("ifdown", &["--force", "--", name]).map(|_| ())
 }
 
 /// Lets it configure an interface, whatever it remembers.
 fn up(name: &str) -> Result<(), String> {
-    let ran = run_bounded(Command::new("ifup").args(["--force", "--", name]).env("LC_ALL", "C.UTF-8"), b"")?;
-    ran.ok().map(|_| ())
+    run("ifup", &["--force", "--", name])?.ok().map(|_| ())
 }
 
 fn is_up(name: &str) -> Result<bool, String> {
-    let ran = run_bounded(Command::new("ifquery").args(["--state", "--", name]).env("LC_ALL", "C.UTF-8"), b"")?;
+    let ran = run("ifquery", &["--state", "--", name])?;
     Ok(ran.out.lines().any(|line| line.split('=').next() == Some(name)))
 }
 

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::process::Command;
 
 use cob_kinds::{Interface, Route, prefixed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::kinds::native::run_bounded;
+use super::run;
 
 /// An interface as the kernel has it, with all that is needed to configure it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,7 +150,7 @@ fn read<T: serde::de::DeserializeOwned>(arguments: &[&str]) -> Result<T, String>
 
 /// Runs `ip`.
 pub(super) fn ip(arguments: &[&str]) -> Result<String, String> {
-    run_bounded(Command::new("ip").args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok()
+    run("ip", arguments)?.ok()
 }
 
 /// Removes an interface, if it exists.
@@ -187,12 +186,7 @@ pub(super) fn complete(content: &Interface) -> Result<(), String> {
         }
     }
     for (address, prefix) in content.addresses.iter().filter(|text| !link.has(text)).filter_map(|text| prefixed(text)) {
-        let text = format!("{address}/{prefix}");
-        let broadcast = broadcast(address, prefix).map(|address| address.to_string());
-        let mut words = vec!["address", "replace", &text];
-        words.extend(broadcast.iter().flat_map(|broadcast| ["broadcast", broadcast]));
-        words.extend(["dev", name]);
-        ip(&words)?;
+        add(name, &format!("{address}/{prefix}"), broadcast(address, prefix))?;
     }
     for via in content.gateways.iter().filter(|via| !link.leads(None, via, None)) {
         ip(&["route", "add", "default", "via", via, "dev", name])?;
@@ -259,7 +253,7 @@ impl Link {
             ip(&["address", "delete", &address.text(), "dev", name])?;
         }
         for address in self.addresses.iter().filter(|address| !now.addresses.contains(address)) {
-            add(name, address, address.broadcast)?;
+            add(name, &address.text(), address.broadcast)?;
         }
         for route in self.routes.iter().filter(|_| self.up) {
             let metric = route.metric.map(|metric| metric.to_string());
@@ -286,9 +280,9 @@ impl Link {
 }
 
 /// Adds an address.
-pub(super) fn add(name: &str, address: &Address, broadcast: Option<IpAddr>) -> Result<(), String> {
-    let (text, broadcast) = (address.text(), broadcast.map(|broadcast| broadcast.to_string()));
-    let mut words = vec!["address", "replace", &text];
+pub(super) fn add(name: &str, address: &str, broadcast: Option<IpAddr>) -> Result<(), String> {
+    let broadcast = broadcast.map(|broadcast| broadcast.to_string());
+    let mut words = vec!["address", "replace", address];
     words.extend(broadcast.iter().flat_map(|broadcast| ["broadcast", broadcast]));
     words.extend(["dev", name]);
     ip(&words).map(|_| ())

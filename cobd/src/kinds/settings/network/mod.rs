@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use self::link::Link;
 use super::setting::{difference, read_note};
 use super::{Entry, Setting, Spec, place};
-use crate::kinds::native::{Host, NOTE, needs_program, run_bounded};
+use crate::kinds::native::{Host, NOTE, Ran, needs_program, run_bounded};
 
 /// The file in the change object's own folder that stays until the program has read the files.
 const UNREAD: &str = "unread";
@@ -98,13 +98,13 @@ trait Program {
     /// The reason why its file would have no effect, as text.
     fn hindered(&self, lan: &Lan) -> Result<(), String>;
 
-    /// What it shall say about the interface.
+    /// The desired answer of [`Self::look`].
     fn wanted(&self, content: &Interface) -> Value;
 
-    /// What it says about the interface, in the same format.
+    /// The state of the interface according to the program.
     fn look(&self, content: &Interface) -> Result<Value, String>;
 
-    /// What it has for an interface, to be noted.
+    /// The program's own record of an interface, for the note of the earlier state.
     fn had(&self, _name: &str) -> Result<Option<Value>, String> {
         Ok(None)
     }
@@ -353,10 +353,14 @@ fn joined(mut object: Value, more: &Value) -> Value {
     object
 }
 
+/// Runs a program, which answers in English.
+fn run(program: &str, arguments: &[&str]) -> Result<Ran, String> {
+    run_bounded(Command::new(program).args(arguments).env("LC_ALL", "C.UTF-8"), b"")
+}
+
 /// Asks systemd about a unit.
 fn is_unit(question: &str, unit: &str) -> bool {
-    let ran = run_bounded(Command::new("systemctl").args([question, "--quiet", unit]), b"");
-    ran.is_ok_and(|ran| ran.code == Some(0))
+    run("systemctl", &[question, "--quiet", unit]).is_ok_and(|ran| ran.code == Some(0))
 }
 
 impl Spec for Lan {
@@ -445,7 +449,7 @@ impl Spec for Lan {
             }
         }
         if self.is_live() {
-            // What has returned may configure the interface.
+            // A restored file may configure the interface.
             self.is_left_alone()?;
             self.program().apply(self, before)?;
         } else {

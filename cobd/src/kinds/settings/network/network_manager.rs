@@ -8,15 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
 use cob_kinds::{By, Interface};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::family::Family;
-use super::{HAD, HEAD, LONGEST, Lan, NOTE, Program, is_unit, link};
-use crate::kinds::native::{Ran, needs_program, run_bounded};
+use super::{HAD, HEAD, LONGEST, Lan, NOTE, Program, is_unit, link, run};
+use crate::kinds::native::{needs_program, new_uuid};
 
 /// The unit of systemd.
 const UNIT: &str = "NetworkManager.service";
@@ -226,13 +225,12 @@ impl Program for NetworkManager {
             finish(before.unwrap_or(&Value::Null), lan, name)?;
         }
         let known = connections()?;
-        let mut first = true;
         for name in lan.links() {
             let (file, uuid) = (self.by().file(name), uuid(name));
             if known.get(&uuid) != Some(&file) {
                 return Err(format!("NetworkManager has not loaded {file}; its journal says more"));
             }
-            activate(lan, name, &uuid, std::mem::take(&mut first))?;
+            activate(lan, name, &uuid)?;
         }
         lan.wait("NetworkManager", &format!("nmcli device show {}", lan.name()))
     }
@@ -256,13 +254,13 @@ impl Program for NetworkManager {
 }
 
 /// Activates a connection, or brings its interface back to it.
-fn activate(lan: &Lan, name: &str, uuid: &str, is_first: bool) -> Result<(), String> {
+fn activate(lan: &Lan, name: &str, uuid: &str) -> Result<(), String> {
     let device = device(name)?;
     if device.as_ref().is_some_and(|device| device.state == UNMANAGED) {
         nmcli(&["device", "set", name, "managed", "yes"])?;
     }
     let is_active = device.as_ref().is_some_and(|device| device.uuid() == Some(uuid) && device.state >= ADDRESSES);
-    let is_port = !is_first;
+    let is_port = name != lan.name();
     // It changes only what differs, without taking the interface down.
     if is_active && !is_port && nmcli(&["device", "reapply", name]).is_ok() {
         return Ok(());
@@ -272,7 +270,7 @@ fn activate(lan: &Lan, name: &str, uuid: &str, is_first: bool) -> Result<(), Str
         return Ok(());
     }
     // A bridge may wait for its ports.
-    let waits = if is_first && !lan.content.ports().is_empty() { 0 } else { LONGEST.min(lan.longest).as_secs() };
+    let waits = if !is_port && !lan.content.ports().is_empty() { 0 } else { LONGEST.min(lan.longest).as_secs() };
     nmcli(&["--wait", &waits.to_string(), "connection", "up", "uuid", uuid]).map(|_| ())
 }
 
@@ -294,7 +292,7 @@ fn give_back(lan: &Lan, before: &Value, name: &str) -> Result<(), String> {
         }
     }
     if device.uuid() == Some(&ours) {
-        // Later it removes the addresses that it has set itself. A port has none, and takes no such words.
+        // A managed interface would lose addresses that NetworkManager has set. A port has no addresses.
         let _ = nmcli(&[&["device", "modify", name][..], &EMPTY].concat());
     }
     nmcli(&["device", "set", name, "managed", "no"]).map(|_| ())
@@ -334,7 +332,7 @@ fn device(name: &str) -> Result<Option<Device>, String> {
         return Ok(None);
     }
     let fields = "GENERAL.TYPE,GENERAL.STATE,GENERAL.CONNECTION,GENERAL.CON-UUID";
-    let ran = run_nmcli(&["--terse", "--escape", "no", "--fields", fields, "device", "show", name])?;
+    let ran = run("nmcli", &["--terse", "--escape", "no", "--fields", fields, "device", "show", name])?;
     // It may not have seen the interface yet.
     match ran.code {
         Some(NOT_FOUND) => Ok(None),
@@ -350,20 +348,13 @@ fn connections() -> Result<BTreeMap<String, String>, String> {
 }
 
 fn nmcli(arguments: &[&str]) -> Result<String, String> {
-    run_nmcli(arguments)?.ok()
-}
-
-fn run_nmcli(arguments: &[&str]) -> Result<Ran, String> {
-    run_bounded(Command::new("nmcli").args(arguments).env("LC_ALL", "C.UTF-8"), b"")
+    run("nmcli", arguments)?.ok()
 }
 
 /// The UUID of the connection of an interface, the same on each host.
 fn uuid(interface: &str) -> String {
     let sum = Sha256::digest(format!("cob network {interface}").as_bytes());
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    // The version for names, and the variant.
-    let (version, variant) = ([(sum[6] & 0x0f) | 0x50, sum[7]], [(sum[8] & 0x3f) | 0x80, sum[9]]);
-    format!("{}-{}-{}-{}-{}", hex(&sum[..4]), hex(&sum[4..6]), hex(&version), hex(&variant), hex(&sum[10..16]))
+    new_uuid(5, std::array::from_fn(|at| sum[at]))
 }
 
 /// Whether it sets addresses of the family.

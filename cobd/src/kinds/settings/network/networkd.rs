@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use cob_kinds::{By, Dhcp, Interface};
 use serde_json::{Value, json};
 
-use super::{HEAD, LONGEST, Lan, PAUSE, Program, is_unit, link};
-use crate::kinds::native::{needs_program, run_bounded};
+use super::{HEAD, LONGEST, Lan, PAUSE, Program, is_unit, link, run};
+use crate::kinds::native::needs_program;
 
 /// The unit of systemd.
 const UNIT: &str = "systemd-networkd.service";
@@ -106,7 +105,7 @@ fn complete_addresses(lan: &Lan) -> Result<(), String> {
         let Some(broadcast) = link::broadcast(address.address, address.prefix) else { continue };
         if lan.content.addresses.contains(&address.text()) {
             link::ip(&["address", "delete", &address.text(), "dev", lan.name()])?;
-            link::add(lan.name(), address, Some(broadcast))?;
+            link::add(lan.name(), &address.text(), Some(broadcast))?;
         }
     }
     Ok(())
@@ -124,9 +123,7 @@ pub(super) fn file_of(name: &str) -> Result<Option<String>, String> {
 
 /// The state of an interface, and the file that configures it.
 fn status(name: &str) -> Result<(String, Option<String>), String> {
-    let mut command = Command::new("networkctl");
-    command.args(["--no-pager", "--no-legend", "--lines=0", "status", "--", name]).env("LC_ALL", "C.UTF-8");
-    let out = run_bounded(&mut command, b"")?.ok()?;
+    let out = networkctl(&["--no-pager", "--no-legend", "--lines=0", "status", "--", name])?;
     let value = |key: &str| {
         let mut lines = out.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
         lines.next().map(|value| value.trim().to_owned())
@@ -137,8 +134,8 @@ fn status(name: &str) -> Result<(String, Option<String>), String> {
     Ok((state.unwrap_or_else(|| UNMANAGED.to_owned()), value("Network File").filter(|file| file != "n/a")))
 }
 
-fn networkctl(arguments: &[&str]) -> Result<(), String> {
-    run_bounded(Command::new("networkctl").args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok().map(|_| ())
+fn networkctl(arguments: &[&str]) -> Result<String, String> {
+    run("networkctl", arguments)?.ok()
 }
 
 /// Whether it has let an interface go; otherwise another file configures it.

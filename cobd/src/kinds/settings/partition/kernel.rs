@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::fs::{major, minor};
 
 use super::super::device::Device;
+use super::super::mounted;
 use super::table::{Part, Table};
 use crate::kinds::native::{has_program, run_bounded};
 
@@ -96,13 +97,7 @@ pub(super) fn user(device: &Device) -> Result<Option<String>, String> {
     if let Some(holder) = holder {
         return Ok(Some(holder.file_name().to_string_lossy().into_owned()));
     }
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let is_swap = swaps
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_whitespace().next())
-        .any(|path| Path::new(path) == device.path);
-    Ok(is_swap.then(|| "swap".to_owned()))
+    Ok(mounted::swap_priority(&device.path).map(|_| "swap".to_owned()))
 }
 
 /// Tells the kernel the limits of a partition. Other partitions stay as the kernel knows them.

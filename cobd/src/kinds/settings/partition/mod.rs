@@ -32,7 +32,7 @@ use self::space::Wanted;
 use self::table::{Found, Part, Table};
 use super::device::{Data, Device};
 use super::{Entry, Spec, record};
-use crate::kinds::native::{Host, NOTE, needs_program, random};
+use crate::kinds::native::{Host, NOTE, needs_program, new_uuid, random};
 
 /// The file with the record.
 const RECORD: &str = "partition.json";
@@ -175,19 +175,15 @@ fn is_rest_of_table(data: &Data) -> bool {
 }
 
 /// A random UUID with the mark: the version 8 is for own rules.
-fn new_uuid() -> Result<String, String> {
+fn marked_uuid() -> Result<String, String> {
     let mut bytes: [u8; 16] = random()?;
-    bytes[6] = 0x80 | (bytes[6] & 0x0f);
-    bytes[8] = 0x80 | (bytes[8] & 0x3f);
     bytes[13..].copy_from_slice(MARK);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"))
+    Ok(new_uuid(8, bytes))
 }
 
 /// Whether a partition with this UUID was made by a change object.
 fn is_marked(uuid: &str) -> bool {
-    let mark: String = MARK.iter().map(|byte| format!("{byte:02x}")).collect();
-    uuid.as_bytes().get(14) == Some(&b'8') && uuid.ends_with(&mark)
+    uuid.as_bytes().get(14) == Some(&b'8') && uuid.ends_with(&hex::encode(MARK))
 }
 
 /// A number of bytes as a content writes it.
@@ -409,14 +405,14 @@ impl Entry<Partition> {
                 disk: self.path(),
                 size,
                 name: self.content.name.clone(),
-                uuid: new_uuid()?,
+                uuid: marked_uuid()?,
                 stage: Stage::Making,
                 table: earlier.and_then(|record| record.table).filter(|id| disk.has_table(id)),
                 writing: true,
             },
         };
         if disk.table == Found::None {
-            let id = new_uuid()?;
+            let id = marked_uuid()?;
             record.table = Some(id.clone());
             self.write_record(&record)?;
             table::make(&disk.device, &id)?;

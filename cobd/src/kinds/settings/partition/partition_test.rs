@@ -228,7 +228,7 @@ proptest! {
     fn the_words_of_a_refusal_are_accepted(bytes in 1_u64..) {
         let size: cob_kinds::Size = serde_json::from_value(json!(as_size(bytes))).expect("a size");
         prop_assert_eq!(size.0, bytes);
-        let uuid = new_uuid().expect("random");
+        let uuid = marked_uuid().expect("random");
         prop_assert!(is_marked(&uuid) && !is_marked(THEIRS));
         let content = json!({ "disk": "/dev/vdb", "name": "data", "rest": true, "adopt": uuid, "overwrite": uuid });
         prop_assert!(cob_kinds::read::<Partition>(&content.to_string()).is_ok());
