@@ -30,7 +30,7 @@ fn here() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 #[derive(Debug)]
 pub(in crate::kinds) struct Turn {
     // The file is unlocked before another thread of this process tries.
-    _held: File,
+    held: File,
     _place: Place,
 }
 
@@ -71,7 +71,7 @@ impl Turn {
         let mut pause = FIRST_PAUSE;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Self { _held: file, _place: place }),
+                Ok(()) => return Ok(Self { held: file, _place: place }),
                 Err(TryLockError::WouldBlock) if Instant::now() < limit => {
                     std::thread::sleep(pause);
                     pause = (2 * pause).min(LONGEST_PAUSE);
@@ -88,7 +88,15 @@ impl Turn {
         let place = Place::wait(path.clone(), Instant::now())?;
         let file = open(&path).ok()?;
         file.try_lock().ok()?;
-        Some(Self { _held: file, _place: place })
+        Some(Self { held: file, _place: place })
+    }
+}
+
+impl Drop for Turn {
+    /// A process that another thread is starting has a copy of the file until its program runs, and with the copy the
+    /// lock: closing the file alone would leave the lock for that time.
+    fn drop(&mut self) {
+        let _ = self.held.unlock();
     }
 }
 
