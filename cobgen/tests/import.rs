@@ -37,13 +37,12 @@ fn an_imported_model_is_valid() {
     let (status, out, err) = cobgen(&["solve", name]);
     assert_eq!(status, 0, "{err}");
     assert_eq!(out, "s: 3 nodes\n  s-1, s-2 (small, debian): app, base\n  s-3 (small, debian): base, db-17\n");
-    // The only unsupported macro is reported at each use.
+    // A macro without a value is reported at each use.
     let (status, _, err) = cobgen(&["check", name]);
     assert_eq!(status, 2);
-    assert!(err.contains("clusters have no owner") && err.contains("for the node s-1"), "{err}");
-    let file = folder.join("templates.yaml");
-    let text = std::fs::read_to_string(&file).expect("text").replace("%cluster.owner%", "me");
-    std::fs::write(&file, text).expect("written");
+    assert!(err.contains("the cluster has no `owner`") && err.contains("for the node s-1"), "{err}");
+    let clusters = clusters.replace("{template", "{owner: me, template");
+    std::fs::write(folder.join("clusters.yaml"), clusters).expect("written");
     let (status, out, err) = cobgen(&["check", name]);
     assert_eq!(status, 0, "{err}");
     assert!(out.contains(": ok: 3 hosts, 6 change objects"), "{out}");
@@ -56,13 +55,88 @@ fn an_imported_model_is_valid() {
 }
 
 #[test]
-fn a_folder_without_coopr_entities_is_refused() {
-    for folder in ["tests/wrong", "no/such/folder"] {
-        let (status, out, err) = cobgen(&["import", "coopr", folder]);
-        assert_eq!((status, out.as_str()), (2, ""), "{folder}");
-        assert!(err.contains("holds no entities of Coopr"), "{err}");
+fn a_place_without_coopr_entities_is_refused() {
+    let none = "holds no entities of Coopr";
+    for (path, what) in
+        [("tests/wrong", none), ("tests/wrong/two_owners.yaml", none), ("no/such/folder", "can't read no/such/folder")]
+    {
+        let (status, out, err) = cobgen(&["import", "coopr", path]);
+        assert_eq!((status, out.as_str()), (2, ""), "{path}");
+        assert!(err.contains(what), "{err}");
     }
     assert!(Path::new("tests/coopr").is_dir());
+}
+
+/// The parsed output of a command with `--json`, and its text.
+fn json(args: &[&str]) -> serde_json::Value {
+    let (status, out, err) = cobgen(args);
+    assert_eq!(status, 0, "{err}");
+    serde_json::from_str(&out).expect("JSON")
+}
+
+#[test]
+fn an_imported_model_is_exported_as_it_was() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (model, export) = (dir.path().join("model.json"), dir.path().join("export.json"));
+    let [model, export] = [&model, &export].map(|path| path.to_str().expect("UTF-8"));
+    let first = json(&["import", "coopr", "tests/coopr", "--json"]);
+    std::fs::write(model, first["model"].to_string()).expect("written");
+    let exported = json(&["export", "coopr", model, "--json"]);
+    assert_eq!(exported["diagnostics"], serde_json::json!([]));
+    assert_eq!((&exported["entities"], &first["entities"]), (&8.into(), &8.into()));
+    std::fs::write(export, exported["document"].to_string()).expect("written");
+    let second = json(&["import", "coopr", export, "--json"]);
+    assert_eq!(second["model"], first["model"]);
+    insta::assert_snapshot!("coopr_export", cobgen(&["export", "coopr", model]).1);
+}
+
+#[test]
+fn parts_of_a_model_without_a_counterpart_are_told() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = dir.path().join("model.yaml");
+    let text = r#"
+hosts: {n1: {address: "tcp://127.0.0.1:7001"}}
+providers: {lab: {type: nspawn}}
+services:
+  web:
+    cobs: {server: {kind: noop}}
+  db:
+    actions:
+      install: {run: ./db.sh, retries: 3}
+      start: [./db.sh, start]
+      stop: systemctl stop db
+templates:
+  shop:
+    preference: pack
+    defaults: {services: [web, db]}
+    constraints:
+      services: {db: {quantities: {min: 1, odd: true}}}
+  base: {partial: true, immutable: true}
+  own: {parent: shop, includes: [base]}
+"#;
+    std::fs::write(&model, text).expect("written");
+    let exported = json(&["export", "coopr", model.to_str().expect("UTF-8"), "--json"]);
+    let told = exported["diagnostics"].as_array().expect("a list").iter();
+    let told: Vec<String> =
+        told.map(|d| format!("{}: {}", d["place"]["line"], d["message"].as_str().expect("text"))).collect();
+    let none = "has no counterpart in Coopr";
+    assert_eq!(
+        told,
+        [
+            format!("2: `hosts` in the model {none}"),
+            format!("6: `cobs` in `web` {none}"),
+            format!("9: `retries` in an action {none}"),
+            format!("10: an action with a list of words {none}"),
+            format!("11: an action that is no script beside the model (`./x`) {none}"),
+            format!("14: `preference` in `shop` {none}"),
+            format!("17: `odd` in `quantities` {none}"),
+        ]
+    );
+    let document = &exported["document"];
+    let action = serde_json::json!({"install": {"type": "shell", "fields": {"script": "db.sh", "args": ""}}});
+    assert_eq!(document["services"][1]["provisioner"]["actions"], action);
+    assert_eq!(document["clustertemplates"][1]["extends"], serde_json::json!({"name": "shop"}));
+    assert_eq!(document["partialtemplates"], serde_json::json!([{"name": "base", "immutable": true}]));
 }
 
 #[test]

@@ -3,8 +3,7 @@
 # have left, also with daemons that are killed again and again.
 #
 # COB_BED_KILLS says how often (default 6); COB_BED_GUARD=1 tries the connectivity guard, too. The packages are taken
-# from Debian's archive once and kept below the target folder. The kernel of a bed may lack VLANs and bonds: veth pairs
-# and bridges are all that is used here.
+# from Debian's archive once and kept below the target folder.
 
 packages=$here/../../target/bed-interfaces
 if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
@@ -14,11 +13,15 @@ fi
 
 # shellcheck source=tests/bed/cluster.sh
 source "$here/cluster.sh"
+# shellcheck source=tests/bed/links.sh
+source "$here/links.sh"
 
 kills=${COB_BED_KILLS:-6}
 
-wanted_of() { # HOST PACKAGE: it, and what it needs of packages that the host lacks; no udev: hosts have no devices
-    on "$1" apt-get install -s --no-install-recommends "$2" 2>/dev/null | awk '/^Inst/ && $2 != "udev" { print $2 }' | xargs
+wanted_of() { # HOST PACKAGE...: they, and what they need of packages that the host lacks; no udev: hosts have no devices
+    local host=$1
+    shift
+    on "$host" apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst/ && $2 != "udev" { print $2 }' | xargs
 }
 fetch() { # FOLDER PACKAGE...: if they are not there already
     local folder=$packages/$1
@@ -29,7 +32,7 @@ fetch() { # FOLDER PACKAGE...: if they are not there already
     fi)
 }
 read -ra manager <<< "$(wanted_of h2 network-manager)"
-read -ra ifupdown <<< "$(wanted_of h3 ifupdown)"
+read -ra ifupdown <<< "$(wanted_of h3 ifupdown isc-dhcp-client)"
 if ! fetch h2 "${manager[@]}" || ! fetch h3 "${ifupdown[@]}"; then
     echo "skipped: NetworkManager and ifupdown, whose packages are not to be had (no network?)"
     return 0
@@ -59,6 +62,7 @@ interfaces_model() { # THE THIRD NUMBER OF AN ADDRESS [ANOTHER LAST DIGIT OF THE
     kind: network
     content: {interface: br7, bridge: {ports: [v2], stp: false}, addresses: [10.79.0.$number/24]}
 MODEL
+        links_model $host
     done
 }
 set_interfaces() { # the model, from standard input, is made and published
@@ -86,10 +90,11 @@ for host in h2 h3; do
         ip -n "$name-$host" link set "${pair#* }" up
     done
 done
+make_links h2 h3
 put h2 /etc/NetworkManager/conf.d/bed.conf <<< '[main]
 no-auto-default=*
 [keyfile]
-unmanaged-devices=interface-name:v1;interface-name:v3'
+unmanaged-devices=interface-name:v1;interface-name:v3;interface-name:p1;interface-name:p3'
 give h2 &
 give h3
 wait $!
@@ -122,6 +127,10 @@ nets_before=$(nets)
 step "addresses, routes, MTU and a bridge with a port, and a second look changes nothing"
 set_interfaces < <(interfaces_model 78)
 reach_cluster
+# The program asks for the address of DHCP meanwhile.
+for host in h2 h3; do
+    soon has_words_of_links $host
+done
 nets_after=$(nets)
 for host in h2 h3; do
     number=${host#h}
@@ -156,7 +165,8 @@ for host in h2 h3; do
     on $host systemctl disable cobd 2>/dev/null
     bed power-off $host
     # The network namespace of a bed's host outlives its power; the addresses of a real host do not.
-    ip netns exec "$name-$host" sh -c 'ip addr flush dev eth0; ip addr flush dev v0; ip link del br7; ip link set eth0 mtu 1500'
+    ip netns exec "$name-$host" sh -c 'for dev in eth0 v0 d0; do ip addr flush dev $dev; done
+        for dev in br7 bond7 eth0.5; do ip link del $dev; done; ip link set eth0 mtu 1500' 2>/dev/null || true
 done
 bed power-on h2 &
 bed power-on h3
@@ -235,6 +245,7 @@ is_as_before
 limit_starts h2 h3
 on h1 rm $site/interfaces.yaml
 switch_cluster
+remove_links h2 h3
 for host in h2 h3; do
     on $host sh -c "systemctl disable --now NetworkManager networking 2>/dev/null
         DEBIAN_FRONTEND=noninteractive dpkg --force-depends --purge \$* >/dev/null 2>&1; rm -rf /etc/NetworkManager /etc/network

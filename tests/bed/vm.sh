@@ -10,7 +10,7 @@
 #   vm.sh check                        says why it can't work here, and fails
 #
 # Its root is an overlay over the machine's own root, so nothing has to be installed or unpacked; services of the machine
-# do not start. The kernel is Debian's: the one installed here, or the package that `check` fetches. The processor is
+# do not start; /mnt is a folder of its disk. The kernel is Debian's: the one installed here, or the package that `check` fetches. The processor is
 # emulated, about ten times slower than the machine, but needs no right to virtualize. Needs root, and the packages
 # qemu-system-x86 busybox-static cpio python3.
 set -euo pipefail
@@ -85,7 +85,7 @@ mount -t devtmpfs devtmpfs /dev
 for module in /modules/*; do insmod \$module; done
 mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 root /lower
 mount -t ext4 /dev/vda /disk
-mkdir -p /disk/upper /disk/work
+mkdir -p /disk/upper /disk/work /disk/mnt
 mount -t overlay -o lowerdir=/lower,upperdir=/disk/upper,workdir=/disk/work root /new
 if [ ! -e /disk/began ]; then
     # Services of the machine stay out.
@@ -101,6 +101,8 @@ UNIT
     : >/disk/began
 fi
 [ '$1' = / ] || mount --bind /new$1/lib/modules /new/lib/modules
+# Not an overlay: a place for other overlays.
+mount --bind /disk/mnt /new/mnt
 for place in proc sys dev; do mount --move /\$place /new/\$place; done
 exec switch_root /new /sbin/init
 INIT

@@ -6,10 +6,10 @@
 mod check;
 mod diff;
 mod enroll;
+mod exchange;
 mod fmt;
 mod fsck;
 mod generate;
-mod import;
 mod init;
 mod key;
 mod log;
@@ -71,7 +71,9 @@ pub enum Command {
     /// Show change objects with the dependencies that they end up with
     Show(show::ShowArgs),
     /// Make a model of the entities of another system
-    Import(import::ImportArgs),
+    Import(exchange::ImportArgs),
+    /// Write the entities of a model for another system
+    Export(exchange::ExportArgs),
     /// Compute which node of a cluster gets which services
     Solve(solve::SolveArgs),
     /// Show the steps of an operation on a cluster, node by node
@@ -153,7 +155,8 @@ impl Command {
             Self::Lsp(args) => (lsp::run(args, terminal), false, None),
             Self::Check(args) => (check::run(args, terminal), args.json, args.depot.clone()),
             Self::Show(args) => (show::run(args, terminal), args.json, args.depot.clone()),
-            Self::Import(args) => (import::run(args, terminal), false, None),
+            Self::Import(args) => (exchange::import(args, terminal), false, None),
+            Self::Export(args) => (exchange::export(args, terminal), false, None),
             Self::Solve(args) => (solve::run(args, terminal), args.json, args.depot.clone()),
             Self::Plan(args) => (plan::run(args, terminal), args.json, args.depot()),
             Self::Generate(args) => (generate::run(args, terminal), args.json, Some(args.depot.clone())),

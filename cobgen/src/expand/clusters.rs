@@ -19,6 +19,7 @@ use crate::solve::{LayoutNode, natural};
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: String,
+    pub(super) owner: Option<String>,
     /// The placement of each service.
     pub(super) services: BTreeMap<String, Placement>,
     /// `cluster` in templates.
@@ -97,10 +98,11 @@ impl Clusters {
             if !report.segment("cluster", name) {
                 continue;
             }
+            let owner = entry.owner.as_ref().map(|owner| owner.value.clone());
             if entry.template.is_some() {
                 // A cluster without a layout is already reported.
                 if let Some(found) = laid_out.get(&name.value) {
-                    clusters.insert(name.value.clone(), found.cluster(name));
+                    clusters.insert(name.value.clone(), found.cluster(name, owner));
                 }
                 continue;
             }
@@ -160,7 +162,7 @@ impl Clusters {
             let nodes = placed.values().flat_map(|p| &p.nodes).map(|host| (host.clone(), types_of(host, hosts)));
             let (nodes, empty) = (nodes.collect(), || Node { mark: name.mark, value: Value::Map(Map::default()) });
             let config = entry.config.clone().unwrap_or_else(empty);
-            clusters.insert(name.value.clone(), Cluster::new(name.value.clone(), placed, nodes, config));
+            clusters.insert(name.value.clone(), Cluster::new(name.value.clone(), owner, placed, nodes, config));
         }
         Self(clusters.into_values().collect())
     }
@@ -181,16 +183,18 @@ impl Clusters {
 impl Cluster {
     fn new(
         name: String,
+        owner: Option<String>,
         services: BTreeMap<String, Placement>,
         nodes: BTreeMap<HostName, (Option<String>, Option<String>)>,
         config: Node,
     ) -> Self {
         let positions = Positions::default();
-        let mut cluster = Self { name, services, value: Jinja::from(()), nodes, positions, varying: None, config };
+        let mut cluster =
+            Self { name, owner, services, value: Jinja::from(()), nodes, positions, varying: None, config };
         if varies(&cluster.config) {
             cluster.varying = Some(std::mem::take(&mut cluster.config));
             // Templates within a configuration cannot use the configuration itself.
-            cluster.value = Jinja::from_pairs([("name", Jinja::from(cluster.name.as_str()))]);
+            cluster.value = Jinja::from_pairs(cluster.own_values());
         } else {
             cluster.value = cluster.value_with(&cluster.config);
         }
@@ -216,12 +220,17 @@ impl Cluster {
 
     /// `cluster` in templates, with a configuration.
     pub(super) fn value_with(&self, config: &Node) -> Jinja {
-        Jinja::from_pairs([("name", Jinja::from(self.name.as_str())), ("config", to_jinja(config))])
+        Jinja::from_pairs(self.own_values().chain([("config", to_jinja(config))]))
+    }
+
+    fn own_values(&self) -> impl Iterator<Item = (&'static str, Jinja)> {
+        let owner = self.owner.as_deref().map(|owner| ("owner", Jinja::from(owner)));
+        [("name", Jinja::from(self.name.as_str()))].into_iter().chain(owner)
     }
 }
 
 impl LaidOut {
-    fn cluster(&self, name: &Marked<String>) -> Cluster {
+    fn cluster(&self, name: &Marked<String>, owner: Option<String>) -> Cluster {
         let mut services: BTreeMap<String, Placement> = BTreeMap::new();
         let mut nodes = BTreeMap::new();
         for service in &self.services {
@@ -238,7 +247,7 @@ impl LaidOut {
             nodes.insert(host, (node.hardwaretype.clone(), node.imagetype.clone()));
         }
         let config = Node { mark: name.mark, value: Value::Map(self.config.clone()) };
-        Cluster::new(name.value.clone(), services, nodes, config)
+        Cluster::new(name.value.clone(), owner, services, nodes, config)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `num.service.X` | the number of these nodes |
 //! | `instance.self.service.X` | the position of this node in that list, from 1 |
 //! | `host.self`, `ip.self`, also with `.service.X` | this node's |
+//! | `cluster.owner` | the owner of the cluster |
 //! | `join(M, ', ')`, `join(map(M, 'tcp://$:80'), ',')` | the list with another separator, each in the place of `$` |
 //!
 //! A text between two percent signs that starts with no word of this table is no macro and stays unchanged. A macro
@@ -29,6 +30,8 @@ pub(super) trait Around {
     fn with(&self, service: &str) -> Option<Vec<Member>>;
     /// The node that the configuration belongs to.
     fn me(&self) -> Member;
+    /// The owner of the cluster.
+    fn owner(&self) -> Option<String>;
 }
 
 /// The words that a macro starts with.
@@ -168,6 +171,7 @@ enum Of {
     /// This node's name or address; with a service only if the node has it.
     MyHost(Option<String>),
     MyIp(Option<String>),
+    Owner,
 }
 
 impl Macro {
@@ -200,6 +204,13 @@ impl Macro {
                     Some(at) => vec![(at + 1).to_string()],
                     None => return Ok(None),
                 }
+            }
+            Of::Owner => {
+                vec![
+                    around
+                        .owner()
+                        .ok_or_else(|| format!("`%{text}%`: the cluster has no `owner`; set it in `clusters`"))?,
+                ]
             }
             Of::MyHost(service) => match mine(service) {
                 Some(me) => vec![me.name],
@@ -297,10 +308,9 @@ impl Rest<'_> {
                 Of::MyIp(None)
             }
             [kind, name] if kind.strip_prefix("ip.").is_some_and(is_word) => Of::Ips { service: service(name)?, index },
-            ["cluster.owner"] => return Err(format!("`%{}%` has no meaning here: clusters have no owner", self.text)),
+            ["cluster.owner"] => Of::Owner,
             _ => {
-                let known =
-                    "host.service.X, ip.service.X, num.service.X, instance.self.service.X, host.self and ip.self";
+                let known = "host.service.X, ip.service.X, num.service.X, instance.self.service.X, host.self, ip.self and cluster.owner";
                 return Err(format!("`%{}%` is not a macro; known macros are {known}", self.text));
             }
         };
@@ -357,6 +367,9 @@ mod tests {
         }
         fn me(&self) -> Member {
             member(3)
+        }
+        fn owner(&self) -> Option<String> {
+            None
         }
     }
 
@@ -421,7 +434,7 @@ mod tests {
             ("%host.service.%", "names no service"),
             ("%host.serice.namenode%", "is not a macro; known macros are"),
             ("%ip.a.b.service.namenode%", "is not a macro; known macros are"),
-            ("%cluster.owner%", "clusters have no owner"),
+            ("%cluster.owner%", "the cluster has no `owner`"),
             ("%join(host.service.namenode)%", "`,` is expected after `join(host.service.namenode`"),
             ("%join(host.service.namenode,',%", "the end of the quotes is expected"),
             ("%join(host.service.namenode,x)%", "a text in quotes is expected"),
@@ -432,6 +445,6 @@ mod tests {
             let told = replaced(text, &Hadoop).expect_err(text);
             assert!(told.contains(wrong), "{text}: {told}");
         }
-        assert_eq!(faults("%host.service.x% %cluster.owner%").len(), 1);
+        assert_eq!(faults("%host.service.x% %cluster.owner% %cluster.owner.name%").len(), 1);
     }
 }

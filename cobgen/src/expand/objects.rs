@@ -217,6 +217,10 @@ impl macros::Around for MembersOf<'_> {
     fn me(&self) -> Member {
         self.member(self.me)
     }
+
+    fn owner(&self) -> Option<String> {
+        self.world.clusters.0.get(self.cluster)?.owner.clone()
+    }
 }
 
 struct Maker<'a> {

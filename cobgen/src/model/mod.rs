@@ -107,7 +107,28 @@ pub(crate) fn values_of(
     Some(found.iter().map(Node::to_json).collect())
 }
 
+/// All sections of a model as they are written, after the check of their structure. `None` if a file is no YAML.
+pub(crate) fn read_tree(path: &Path) -> (Sources, Option<Node>, Diagnostics) {
+    let mut diagnostics = Diagnostics::default();
+    let sources = Sources::read(path, &Texts::new(), &mut diagnostics);
+    let root = tree(&sources, &mut diagnostics);
+    (sources, root, diagnostics)
+}
+
 fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections> {
+    let root = tree(sources, diagnostics)?;
+    match root.read() {
+        Ok(sections) => Some(sections),
+        // Wrong forms are already reported, with their places.
+        Err(_) if diagnostics.has_errors() => None,
+        Err(e) => {
+            diagnostics.push(Diagnostic::error("structure", format!("the model can't be read: {e}")));
+            None
+        }
+    }
+}
+
+fn tree(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Node> {
     // If a file were missing, all names that it defines would be reported as unknown.
     let mut complete = !diagnostics.has_errors();
     let mut budget = yaml::Budget::default();
@@ -131,13 +152,5 @@ fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections
         return None;
     }
     check_structure(&mut root, schema(), "the model", sources, diagnostics);
-    match root.read() {
-        Ok(sections) => Some(sections),
-        // Wrong forms are already reported, with their places.
-        Err(_) if diagnostics.has_errors() => None,
-        Err(e) => {
-            diagnostics.push(Diagnostic::error("structure", format!("the model can't be read: {e}")));
-            None
-        }
-    }
+    Some(root)
 }

@@ -432,6 +432,8 @@ pub struct ClusterEntry {
     /// Values for templates: `cluster.config`; they override the template's values. Texts may be templates with Coopr's
     /// macros.
     pub config: Option<Node>,
+    /// The person or group that it belongs to: `cluster.owner` in templates, and `%cluster.owner%` of Coopr's macros.
+    pub owner: Option<Marked<String>>,
     /// The daemons' address, for a number of nodes without hosts in the model: a template with `index`,
     /// `"tcp://10.0.0.{{ index }}:7077"`.
     pub address: Option<Marked<String>>,

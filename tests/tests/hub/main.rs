@@ -1,6 +1,7 @@
 //! A real hub with real programs: `cobhub`, `cobgen`, `cobctl`, `cobd` and a provider of machines with faults.
 
 mod attacks;
+mod exchange;
 mod faults;
 mod kills;
 mod log_in;

@@ -1,5 +1,6 @@
 // Tests of the hub's page in a real browser, against a running hub with the tenant `web`; see tests/hub-page.sh.
 //   COB_HUB_URL=http://127.0.0.1:PORT node --test browser/hub.test.mjs
+import { readFileSync } from "node:fs";
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { findings, launch, open as openIn, settled, tabTo } from "./tools.mjs";
@@ -206,6 +207,39 @@ test("an administrator edits a template, and the hub refuses a wrong one", { ski
   assert.match(await page.getByRole("alert").textContent(), /ben has written a newer version/);
   assert.match(await text.inputValue(), /My web site/, "the text is not lost");
   await theirs.close();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("an administrator downloads the catalogue, and imports it as Coopr's", { skip }, async () => {
+  const { page, context, faults } = await logIn("web/ben");
+  await view(page, "#/catalogue");
+  await page.getByRole("button", { name: "Export" }).click();
+  let dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Form").selectOption("coopr");
+  const [download] = await Promise.all([page.waitForEvent("download"), dialog.getByRole("button", { name: "Download" }).click()]);
+  const document = JSON.parse(readFileSync(await download.path(), "utf8"));
+  const site = document.clustertemplates.find((template) => template.name === "site");
+  assert.ok(site, JSON.stringify(document));
+  await dialog.getByRole("status").getByText(/`cobs` in `web` has no counterpart in Coopr/).waitFor();
+  assert.deepEqual(await findings(page), []);
+  await shot(page, "hub-export");
+  await dialog.getByRole("button", { name: "Close" }).click();
+
+  const choose = (content) =>
+    dialog.getByLabel("File").setInputFiles({ name: "export.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(content)) });
+  await page.getByRole("button", { name: "Import" }).click();
+  dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Form").selectOption("coopr");
+  assert.ok(await dialog.getByRole("button", { name: "Import" }).isDisabled(), "no file is chosen");
+  await choose({ clustertemplates: [{ name: "kiosk", defaults: { services: ["wbe"] } }] });
+  await dialog.getByRole("button", { name: "Import" }).click();
+  assert.match(await dialog.getByRole("alert").textContent({ timeout: JOB }), /unknown service `wbe`/);
+  await choose({ clustertemplates: [{ name: "kiosk", label: "Kiosk", defaults: { services: ["web"] } }] });
+  await dialog.getByRole("button", { name: "Import" }).click();
+  await dialog.getByRole("status").getByText(/`label` in `kiosk` was not understood/).waitFor({ timeout: JOB });
+  await dialog.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("link", { name: "kiosk" }).waitFor();
   assert.deepEqual(faults, []);
   await context.close();
 });

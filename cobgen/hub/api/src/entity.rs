@@ -1,5 +1,7 @@
 //! The catalogue: providers, types of hardware and images, services and templates.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -68,6 +70,44 @@ pub struct EntityWritten {
     pub version: String,
     /// Whether something differs.
     pub changed: bool,
+}
+
+/// The form of a document with entities.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExchangeForm {
+    /// Sections of a model: `{"services": {"web": {…}}}`.
+    #[default]
+    Model,
+    /// Coopr's export: `{"services": [{"name": "web", …}]}`.
+    Coopr,
+}
+
+/// Sections of a model: definitions by kind and name.
+pub type Definitions = BTreeMap<EntityKind, BTreeMap<String, Value>>;
+
+/// The entities of a part of the catalogue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExportedEntities {
+    /// The entities, in the form of the request.
+    pub document: Value,
+    /// What the form can't express, with its place in the sections of the model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Fault>,
+}
+
+/// The answer to an import.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ImportedEntities {
+    /// The commit with all entities; the former commit if nothing differs.
+    pub version: String,
+    /// Whether something differs.
+    pub changed: bool,
+    /// The number of entities in the document.
+    pub entities: usize,
+    /// What a model can't express, with its place in the document.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Fault>,
 }
 
 /// A fault of a model.

@@ -23,7 +23,9 @@ pub use cluster::{
     Cluster, ClusterQuery, ClusterRequest, ClusterState, Lease, MOST_NODES, Operation, Preview, PreviewNode, Task,
     Wanted,
 };
-pub use entity::{Entity, EntityKind, EntityWritten, Fault};
+pub use entity::{
+    Definitions, Entity, EntityKind, EntityWritten, ExchangeForm, ExportedEntities, Fault, ImportedEntities,
+};
 pub use job::{Job, JobId, JobQuery, JobState, LogPart, Priority, Started};
 pub use machine::{Machine, MachineQuery, MachineState};
 pub use name::{BadName, Name};

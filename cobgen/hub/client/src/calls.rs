@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use cob_hub_api::{
-    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityKind, EntityWritten, Job,
-    JobId, JobQuery, Lease, LogPart, Machine, MachineQuery, Name, Operation, PasswordRequest, Preview, Priority, Queue,
-    RuleContent, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
+    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityKind, EntityWritten,
+    ExchangeForm, ExportedEntities, ImportedEntities, Job, JobId, JobQuery, Lease, LogPart, Machine, MachineQuery,
+    Name, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent, Started, Token, TokenInfo, TokenRequest,
+    Usages, Whoami,
 };
 use cob_permissions::{Change, Directory};
 use hyper::Method;
@@ -28,6 +29,14 @@ impl Place {
     fn is_shared(self) -> Option<bool> {
         (self == Self::Shared).then_some(true)
     }
+}
+
+fn exchange_target(verb: &str, form: ExchangeForm, place: Place) -> Target {
+    let form = match form {
+        ExchangeForm::Model => None,
+        ExchangeForm::Coopr => Some("coopr"),
+    };
+    Target::of(&[verb]).with("form", form).with("shared", place.is_shared())
 }
 
 fn entity_target(kind: EntityKind, name: &str) -> Target {
@@ -73,6 +82,16 @@ impl Client {
     pub async fn delete_entity(&self, kind: EntityKind, name: &str, place: Place) -> Answer<EntityWritten> {
         let target = entity_target(kind, name).with("shared", place.is_shared());
         self.send_bytes(Method::DELETE, &target, None).await
+    }
+
+    /// The entities of a part of the catalogue, as a document.
+    pub async fn export(&self, form: ExchangeForm, place: Place) -> Answer<ExportedEntities> {
+        self.get(&exchange_target("export", form, place)).await
+    }
+
+    /// Writes all entities of a document.
+    pub async fn import(&self, document: &Value, form: ExchangeForm, place: Place) -> Answer<ImportedEntities> {
+        self.send_json(Method::POST, &exchange_target("import", form, place), document).await
     }
 
     /// Writes a file of the catalogue.

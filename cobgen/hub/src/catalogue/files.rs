@@ -151,22 +151,33 @@ pub(super) fn tenants(repository: &Repository, tree: &Tree<'_>) -> BTreeSet<Name
     tree.iter().filter_map(|entry| Name::new(entry.name().ok()?).ok()).collect()
 }
 
-/// The tree with a file replaced, added or deleted.
+/// The change of a file of a part.
+#[derive(Debug)]
+pub(super) struct Edit {
+    pub(super) path: String,
+    /// `None`: the file is deleted.
+    pub(super) content: Option<Vec<u8>>,
+}
+
+/// The tree with files of a part replaced, added or deleted.
 pub(super) fn with(
     repository: &Repository,
     tree: &Tree<'_>,
-    path: &str,
-    content: Option<&[u8]>,
+    part: &Part,
+    edits: &[Edit],
 ) -> Result<Oid, CatalogueError> {
     let mut update = git2::build::TreeUpdateBuilder::new();
-    match content {
-        Some(content) => {
-            let mode = if content.starts_with(b"#!") { FileMode::BlobExecutable } else { FileMode::Blob };
-            update.upsert(path, repository.blob(content)?, mode);
-        }
-        None if tree.get_path(Path::new(path)).is_err() => return Ok(tree.id()),
-        None => {
-            update.remove(path);
+    for edit in edits {
+        let path = path(part, &edit.path);
+        match &edit.content {
+            Some(content) => {
+                let mode = if content.starts_with(b"#!") { FileMode::BlobExecutable } else { FileMode::Blob };
+                update.upsert(path, repository.blob(content)?, mode);
+            }
+            None if tree.get_path(Path::new(&path)).is_err() => {}
+            None => {
+                update.remove(path);
+            }
         }
     }
     Ok(update.create_updated(repository, tree)?)

@@ -6,25 +6,25 @@
 //! branch moves only from the commit that was checked: a concurrent change is never lost.
 //!
 //! ```text
-//! mod (read, change) ── files (trees of the repository) ── sections (entities of files)
+//! mod (read, change) ─┬─ files (trees of the repository) ── sections (entities of files)
+//!                     └─ convert (`cobgen`: the check of a model, Coopr's entities)
 //! ```
 
+mod convert;
 mod files;
 mod sections;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cob_hub_api::{Entity, EntityKind, EntityWritten, Fault, Name};
+use cob_hub_api::{Definitions, Entity, EntityKind, EntityWritten, Fault, Name};
 use git2::{ErrorCode, Oid, Repository, RepositoryInitOptions, Signature};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::job::CLUSTER_FILE;
-use files::{Files, Trees};
+use files::{Edit, Files, Trees};
 use sections::Entities;
 
 /// The branch.
@@ -99,7 +99,13 @@ pub enum CatalogueError {
     /// The parts together are too large.
     #[error("the catalogue is larger than {} MiB", files::LARGEST >> 20)]
     TooLarge,
-    /// `cobgen` could not check the model.
+    /// A document with entities has the wrong form.
+    #[error("these are no entities by section and name: {0}")]
+    BadDocument(String),
+    /// A document in another system's form can't be read.
+    #[error("the document can't be read: {}", .0.first().map_or("", |fault| fault.message.as_str()))]
+    Unreadable(Vec<Fault>),
+    /// `cobgen` could not check or convert the model.
     #[error("can't check the model: {0}")]
     Unchecked(String),
 }
@@ -122,30 +128,6 @@ struct Read {
 
 /// How many readings are kept.
 const MOST_READ: usize = 64;
-
-/// The answer of `cobgen check --json`.
-#[derive(Deserialize)]
-struct Checked {
-    ok: bool,
-    diagnostics: Vec<Diagnostic>,
-}
-
-#[derive(Deserialize)]
-struct Diagnostic {
-    severity: String,
-    message: String,
-    #[serde(default)]
-    help: Option<String>,
-    #[serde(default)]
-    place: Option<Place>,
-}
-
-#[derive(Deserialize)]
-struct Place {
-    file: PathBuf,
-    line: u32,
-    column: u32,
-}
 
 impl Catalogue {
     /// Opens the catalogue in a folder; makes an empty one if there is none.
@@ -290,32 +272,37 @@ impl Catalogue {
         definition: Option<&Value>,
         author: &str,
     ) -> Result<EntityWritten, CatalogueError> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if name.is_empty() || name.len() > 100 || name.starts_with('.') || !name.bytes().all(allowed) {
-            return Err(CatalogueError::BadName(name.to_owned()));
-        }
-        let file = format!("{}.{name}.json", kind.section());
-        let content = match definition {
-            Some(definition) => {
-                let section = kind.section();
-                let mut text = serde_json::to_vec_pretty(&json!({ section: { name: definition } }))
-                    .map_err(std::io::Error::from)?;
-                text.push(b'\n');
-                Some(text)
-            }
-            None => None,
+        let edit = match definition {
+            Some(definition) => written(kind, name, definition)?,
+            None => Edit { path: file_of(kind, name)?, content: None },
         };
-        let verb = if content.is_some() { "set" } else { "delete" };
+        let verb = if edit.content.is_some() { "set" } else { "delete" };
+        let is_deletion = edit.content.is_none();
         let message = format!("{verb} {} {name}", kind.section());
-        self.change(part, &file, content.as_deref(), author, &message, |all| {
-            let other = all.get(&kind).and_then(|all| all.get(name));
-            match other.map(|entity| &entity.file) {
-                Some(place) if *place != files::path(part, &file) => {
-                    Err(CatalogueError::InOtherFile { name: name.to_owned(), file: place.clone() })
-                }
-                None if content.is_none() => Err(CatalogueError::NoEntity { kind, name: name.to_owned() }),
-                Some(_) | None => Ok(()),
-            }
+        self.change(part, &[edit], author, &message, |all| match may_write(all, part, kind, name)? {
+            false if is_deletion => Err(CatalogueError::NoEntity { kind, name: name.to_owned() }),
+            _ => Ok(()),
+        })
+    }
+
+    /// Makes or replaces entities, in a single version.
+    ///
+    /// # Errors
+    ///
+    /// They make a model wrong, or an entity stands in a file of a person.
+    pub fn set_all(
+        &self,
+        part: &Part,
+        definitions: &Definitions,
+        author: &str,
+    ) -> Result<EntityWritten, CatalogueError> {
+        let all =
+            || definitions.iter().flat_map(|(kind, named)| named.iter().map(|(name, value)| (*kind, name, value)));
+        let edits = all().map(|(kind, name, definition)| written(kind, name, definition));
+        let edits = edits.collect::<Result<Vec<_>, _>>()?;
+        let message = format!("import {} entities", edits.len());
+        self.change(part, &edits, author, &message, |now| {
+            all().try_for_each(|(kind, name, _)| may_write(now, part, kind, name).map(drop))
         })
     }
 
@@ -336,14 +323,14 @@ impl Catalogue {
             return Err(CatalogueError::BadPath(path.to_owned()));
         }
         let verb = if content.is_some() { "set" } else { "delete" };
-        self.change(part, path, content, author, &format!("{verb} file {path}"), |_| Ok(()))
+        let edit = Edit { path: path.to_owned(), content: content.map(<[u8]>::to_vec) };
+        self.change(part, &[edit], author, &format!("{verb} file {path}"), |_| Ok(()))
     }
 
     fn change(
         &self,
         part: &Part,
-        file: &str,
-        content: Option<&[u8]>,
+        edits: &[Edit],
         author: &str,
         message: &str,
         is_allowed: impl Fn(&Entities) -> Result<(), CatalogueError>,
@@ -353,13 +340,13 @@ impl Catalogue {
             let head = repository.refname_to_id(BRANCH)?;
             let before = repository.find_commit(head)?;
             is_allowed(&*self.all(&repository, head, part)?)?;
-            let tree = files::with(&repository, &before.tree()?, &files::path(part, file), content)?;
+            let tree = files::with(&repository, &before.tree()?, part, edits)?;
             if tree == before.tree_id() {
                 return Ok(EntityWritten { version: head.to_string(), changed: false });
             }
             let tree = repository.find_tree(tree)?;
             for part in parts_to_check(&repository, part, &tree) {
-                self.check(&Files::of_tree(&repository, &tree, &part)?)?;
+                convert::check(&self.cobgen, &Files::of_tree(&repository, &tree, &part)?)?;
             }
             let author = signature(author)?;
             let id = repository.commit(None, &author, &author, message, &tree, &[&before])?;
@@ -372,36 +359,37 @@ impl Catalogue {
         }
         Err(CatalogueError::Busy)
     }
+}
 
-    /// Checks a catalogue with `cobgen`.
-    fn check(&self, files: &Files) -> Result<(), CatalogueError> {
-        if !files.has_model() {
-            return Ok(());
-        }
-        let folder = tempfile::tempdir()?;
-        files.write(folder.path())?;
-        let words: [OsString; 3] = ["check".into(), folder.path().into(), "--json".into()];
-        let output = std::process::Command::new(&self.cobgen)
-            .args(words)
-            .stderr(std::process::Stdio::null())
-            .output()
-            .map_err(|e| CatalogueError::Unchecked(format!("{}: {e}", self.cobgen.display())))?;
-        let checked: Checked = serde_json::from_slice(&output.stdout)
-            .map_err(|e| CatalogueError::Unchecked(format!("cobgen ended with {}: {e}", output.status)))?;
-        if checked.ok {
-            return Ok(());
-        }
-        let errors = checked.diagnostics.into_iter().filter(|d| d.severity == "error");
-        let fault = |d: Diagnostic| Fault {
-            place: d.place.map(|place| {
-                let file = place.file.strip_prefix(folder.path()).unwrap_or(&place.file).to_owned();
-                format!("{}:{}:{}", file.display(), place.line, place.column)
-            }),
-            message: d.message,
-            help: d.help.into_iter().collect(),
-        };
-        Err(CatalogueError::Refused(errors.map(fault).collect()))
+/// The file of an entity.
+fn file_of(kind: EntityKind, name: &str) -> Result<String, CatalogueError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > 100 || name.starts_with('.') || !name.bytes().all(allowed) {
+        return Err(CatalogueError::BadName(name.to_owned()));
     }
+    Ok(format!("{}.{name}.json", kind.section()))
+}
+
+/// An entity as the content of its file.
+fn written(kind: EntityKind, name: &str, definition: &Value) -> Result<Edit, CatalogueError> {
+    let path = file_of(kind, name)?;
+    let section = kind.section();
+    let mut text =
+        serde_json::to_vec_pretty(&json!({ section: { name: definition } })).map_err(std::io::Error::from)?;
+    text.push(b'\n');
+    Ok(Edit { path, content: Some(text) })
+}
+
+/// Whether the entity exists.
+///
+/// # Errors
+/// It stands in a file that the API does not write.
+fn may_write(all: &Entities, part: &Part, kind: EntityKind, name: &str) -> Result<bool, CatalogueError> {
+    let Some(entity) = all.get(&kind).and_then(|all| all.get(name)) else { return Ok(false) };
+    if entity.file == files::path(part, &file_of(kind, name)?) {
+        return Ok(true);
+    }
+    Err(CatalogueError::InOtherFile { name: name.to_owned(), file: entity.file.clone() })
 }
 
 /// The catalogues that a change of a part may make wrong: a shared file is part of the catalogues of all tenants.

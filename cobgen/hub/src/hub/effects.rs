@@ -327,6 +327,7 @@ impl Hub {
             job: run.job.0,
             tenant,
             cluster: name,
+            owner: Some(record.owner.to_string()),
             operation,
             folder: home,
             shape,

@@ -90,9 +90,9 @@ impl HubError {
             Self::Conflict(_) | Self::Quota(_) => 409,
             Self::Catalogue(error) => match error {
                 CatalogueError::NoVersion(_) | CatalogueError::NoEntity { .. } => 404,
-                CatalogueError::BadName(_) | CatalogueError::BadPath(_) => 400,
+                CatalogueError::BadName(_) | CatalogueError::BadPath(_) | CatalogueError::BadDocument(_) => 400,
                 CatalogueError::InOtherFile { .. } | CatalogueError::Busy => 409,
-                CatalogueError::Refused(_) | CatalogueError::TooLarge => 422,
+                CatalogueError::Refused(_) | CatalogueError::Unreadable(_) | CatalogueError::TooLarge => 422,
                 CatalogueError::Git(_) | CatalogueError::Io(_) | CatalogueError::Unchecked(_) => 500,
             },
             Self::Audit(_) | Self::Store(_) => 503,
@@ -128,7 +128,7 @@ impl HubError {
             | Self::Internal(_) => None,
         };
         let faults = match self {
-            Self::Catalogue(CatalogueError::Refused(faults)) => faults.clone(),
+            Self::Catalogue(CatalogueError::Refused(faults) | CatalogueError::Unreadable(faults)) => faults.clone(),
             Self::Bad(_)
             | Self::Method
             | Self::TooLong

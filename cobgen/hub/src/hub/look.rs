@@ -163,11 +163,11 @@ impl Hub {
         self.in_catalogue(move |catalogue| catalogue.entities(&part, kind)).await
     }
 
-    fn part_to_write(&self, caller: &Caller, shared: bool) -> Result<Part, HubError> {
+    pub(super) fn part_to_write(&self, caller: &Caller, shared: bool) -> Result<Part, HubError> {
         if shared { Ok(Part::Shared) } else { Ok(Part::Tenant(tenant_of(caller)?)) }
     }
 
-    async fn check_entity(
+    pub(super) async fn check_entity(
         &self,
         caller: &Caller,
         action: Action,
@@ -198,7 +198,13 @@ impl Hub {
         Ok(found)
     }
 
-    fn thing(&self, caller: &Caller, kind: EntityKind, name: &str, is_shared: bool) -> Result<Thing, HubError> {
+    pub(super) fn thing(
+        &self,
+        caller: &Caller,
+        kind: EntityKind,
+        name: &str,
+        is_shared: bool,
+    ) -> Result<Thing, HubError> {
         let kind = match kind {
             EntityKind::Providers => Kind::Provider,
             EntityKind::HardwareTypes => Kind::HardwareType,

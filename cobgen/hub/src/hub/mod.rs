@@ -13,6 +13,7 @@ mod book;
 mod depots;
 mod effects;
 mod error;
+mod exchange;
 mod inventory;
 mod look;
 mod orders;

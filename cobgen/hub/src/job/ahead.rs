@@ -54,8 +54,8 @@ pub async fn look_ahead(place: &Place<'_>, wanted: &Wanted, operation: &str) -> 
     let log = Log::open(Path::new("/dev/null")).map_err(broken)?;
     let (_teller, stop) = Stop::new();
     let programs = Programs::new(place.programs.clone());
-    let model =
-        model::write(place.catalogue, place.cluster, wanted, &Nodes::Count, place.machines, None).map_err(broken)?;
+    let model = model::write(place.catalogue, place.cluster, None, wanted, &Nodes::Count, place.machines, None)
+        .map_err(broken)?;
     let layout = solve(&programs, &model, place.depot, &log, &stop).await.map_err(failure)?;
     let mut words: Vec<OsString> =
         vec!["plan".into(), model.into(), "--operation".into(), operation.into(), "--json".into()];

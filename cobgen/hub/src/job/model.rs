@@ -29,6 +29,7 @@ pub(crate) enum Nodes<'a> {
 pub(crate) fn write(
     catalogue: &Path,
     name: &Name,
+    owner: Option<&str>,
     wanted: &Wanted,
     nodes: &Nodes<'_>,
     machines: &Table,
@@ -49,6 +50,7 @@ pub(crate) fn write(
             cluster.insert(key.to_owned(), value);
         }
     };
+    set("owner", owner.map(|owner| json!(owner)));
     set("services", wanted.services.as_ref().map(|services| json!(services)));
     set("provider", wanted.provider.as_ref().map(|provider| json!(provider)));
     set("hardwaretype", wanted.hardwaretype.as_ref().map(|ty| json!(ty)));

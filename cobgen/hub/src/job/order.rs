@@ -17,6 +17,9 @@ pub struct Order {
     pub tenant: Name,
     /// The cluster.
     pub cluster: Name,
+    /// The owner of the cluster.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// The operation.
     pub operation: Operation,
     /// The folder of the cluster.

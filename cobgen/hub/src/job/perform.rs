@@ -98,11 +98,16 @@ impl Performer<'_> {
         self.order.folder.join("catalogues").join(&shape.catalogue)
     }
 
+    /// Writes the cluster into its copy of the catalogue. Returns the path of the model.
+    fn write_model(&self, shape: &Shape, nodes: &Nodes<'_>) -> Result<PathBuf, Failure> {
+        let (catalogue, owner) = (self.catalogue(shape), self.order.owner.as_deref());
+        let (name, machines) = (&self.order.cluster, self.machines.table());
+        model::write(&catalogue, name, owner, &shape.wanted, nodes, &machines, self.keys())
+            .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))
+    }
+
     async fn solve(&self, shape: &Shape) -> Result<Layout, RunError> {
-        let name = &self.order.cluster;
-        let catalogue = self.catalogue(shape);
-        let model = model::write(&catalogue, name, &shape.wanted, &Nodes::Count, &self.machines.table(), self.keys())
-            .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))?;
+        let model = self.write_model(shape, &Nodes::Count)?;
         let depot = self.depot();
         let depot = depot.is_dir().then_some(depot.as_path());
         super::solve::solve(&self.programs, &model, depot, self.log, &self.stop).await
@@ -132,11 +137,7 @@ impl Performer<'_> {
     }
 
     async fn publish(&self, shape: &Shape, layout: Layout, record: &mut Record) -> Result<(), RunError> {
-        let catalogue = self.catalogue(shape);
-        let nodes = Nodes::Named(&layout);
-        let model =
-            model::write(&catalogue, &self.order.cluster, &shape.wanted, &nodes, &self.machines.table(), self.keys())
-                .map_err(|e| Failure::new(format!("can't write the model in {}: {e}", catalogue.display())))?;
+        let model = self.write_model(shape, &Nodes::Named(&layout))?;
         self.generate(model, record).await
     }
 

@@ -1,6 +1,6 @@
 //! The parameters of paths and queries.
 
-use cob_hub_api::{EntityKind, Name};
+use cob_hub_api::{EntityKind, ExchangeForm, Name};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -90,6 +90,17 @@ pub(super) struct Where {
     /// Whether the part that all tenants share is meant, and not the tenant's part.
     #[serde(default)]
     pub(super) shared: bool,
+}
+
+/// The part of the catalogue, and the form of a document.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Exchange {
+    /// Whether the part that all tenants share is meant, and not the tenant's part.
+    #[serde(default)]
+    pub(super) shared: bool,
+    /// The form of the document.
+    #[serde(default)]
+    pub(super) form: ExchangeForm,
 }
 
 /// A part of a log.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Extension, State};
 use cob_hub_api::{
-    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityWritten, Job, JobQuery,
-    Lease, LogPart, Machine, MachineQuery, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent, Session,
-    SessionRequest, Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
+    AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityWritten,
+    ExportedEntities, ImportedEntities, Job, JobQuery, Lease, LogPart, Machine, MachineQuery, Operation,
+    PasswordRequest, Preview, Priority, Queue, RuleContent, Session, SessionRequest, Started, Token, TokenInfo,
+    TokenRequest, Usages, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
@@ -17,7 +18,7 @@ use super::access::Forwarded;
 use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
 use super::arguments::{Body, Content, InPath, Words};
 use super::parameters::{
-    From, How, OfCluster, OfEntity, OfFile, OfJob, OfRule, OfSection, OfToken, OrderOf, Rank, Version, Where,
+    Exchange, From, How, OfCluster, OfEntity, OfFile, OfJob, OfRule, OfSection, OfToken, OrderOf, Rank, Version, Where,
 };
 use crate::hub::{Caller, Claim, Credential, Hub, HubError};
 
@@ -78,6 +79,23 @@ pub(super) async fn delete_entity(
     Words(place): Words<Where>,
 ) -> Answered<EntityWritten> {
     Ok(Json(hub.set_entity(&caller, of.section, &of.name, None, place.shared).await?))
+}
+
+pub(super) async fn export(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Words(exchange): Words<Exchange>,
+) -> Answered<ExportedEntities> {
+    Ok(Json(hub.export(&caller, exchange.form, exchange.shared).await?))
+}
+
+pub(super) async fn import(
+    State(hub): Shared,
+    Extension(caller): Who,
+    Words(exchange): Words<Exchange>,
+    Body(document): Body<Value>,
+) -> Answered<ImportedEntities> {
+    Ok(Json(hub.import(&caller, document, exchange.form, exchange.shared).await?))
 }
 
 pub(super) async fn set_file(

@@ -45,6 +45,8 @@ pub(super) fn of_callers() -> Vec<Route> {
             "The versions of an entity, the newest first.",
             by(routes::versions),
         ),
+        route(Get, "/v1/export", "The entities of a part of the catalogue, as a document.", by(routes::export)),
+        route(Post, "/v1/import", "Writes all entities of a document, in a single version.", by(routes::import)),
         route(Put, "/v1/files/{*path}", "Writes a script or another file of the catalogue.", by(routes::set_file)),
         route(Delete, "/v1/files/{*path}", "Removes a file of the catalogue.", by(routes::delete_file)),
         route(Get, "/v1/clusters", "A page of clusters, by name.", by(routes::clusters)),

@@ -155,6 +155,12 @@ export interface Fault {
   help?: string[];
 }
 
+/** The answer to an export or import. */
+export interface Exchanged {
+  /** What the form can't express. */
+  lost?: Fault[];
+}
+
 export interface Quota {
   machines?: number;
   clusters?: number;

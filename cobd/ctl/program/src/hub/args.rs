@@ -307,6 +307,28 @@ pub(crate) enum CatalogueCommand {
         #[arg(long)]
         shared: bool,
     },
+    /// Print all entities as a document
+    #[command(after_help = help::EXPORT)]
+    Export {
+        /// In the form of Coopr's export, not of a model
+        #[arg(long)]
+        coopr: bool,
+        /// The part for all tenants
+        #[arg(long)]
+        shared: bool,
+    },
+    /// Make or replace all entities of a document
+    #[command(after_help = help::IMPORT)]
+    Import {
+        /// The document, as YAML or JSON; `-`: standard input
+        file: PathBuf,
+        /// The document is an export of Coopr, not a model
+        #[arg(long)]
+        coopr: bool,
+        /// For all tenants
+        #[arg(long)]
+        shared: bool,
+    },
     /// Write a file that services use, or a part of the model
     #[command(after_help = help::SET_FILE)]
     SetFile {

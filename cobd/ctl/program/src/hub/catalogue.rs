@@ -1,10 +1,10 @@
 //! `cobctl catalogue`.
 
-use cob_hub_api::{EntityKind, EntityWritten};
+use cob_hub_api::{EntityKind, EntityWritten, ExchangeForm, Fault};
 use cob_hub_client::Place;
 use cobctl::failure::{CommandResult, Exit, Failure};
 use cobctl::screen::Screen;
-use cobctl::words::clean;
+use cobctl::words::{clean, clean_lines, count};
 
 use super::args::CatalogueCommand;
 use super::{Context, failure, pairs, show};
@@ -37,7 +37,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: Catalog
                 ));
                 let text =
                     serde_saphyr::to_string(&entity.definition).map_err(|e| Failure::environment(e.to_string()))?;
-                screen.raw(&cobctl::words::clean_lines(&text))?;
+                screen.raw(&clean_lines(&text))?;
             }
             Ok(Exit::Yes)
         }
@@ -50,6 +50,19 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: Catalog
         CatalogueCommand::Delete { kind, name, shared } => {
             let written = client.delete_entity(kind, &name, place(shared)).await.map_err(failure)?;
             done(context, screen, &written, &format!("{} {name}", singular(kind)))
+        }
+        CatalogueCommand::Export { coopr, shared } => export(context, screen, form(coopr), place(shared)).await,
+        CatalogueCommand::Import { file, coopr, shared } => {
+            let document = pairs::value(&file)?;
+            let written = client.import(&document, form(coopr), place(shared)).await.map_err(failure)?;
+            lost(context, screen, &written.lost, "a model");
+            let entities = count(written.entities, "entity");
+            let version = show::short(&written.version);
+            let text = match written.changed {
+                true => format!("{entities}: version {version}"),
+                false => format!("{entities}: nothing differs from version {version}"),
+            };
+            context.answer(screen, &written, &text)
         }
         CatalogueCommand::SetFile { path, file, shared } => {
             let content = pairs::bytes(&file)?;
@@ -77,6 +90,38 @@ async fn versions(context: &Context, screen: &mut Screen, kind: EntityKind, name
         screen.line(&line)?;
     }
     Ok(Exit::Yes)
+}
+
+async fn export(context: &Context, screen: &mut Screen, form: ExchangeForm, place: Place) -> CommandResult {
+    let exported = context.client.export(form, place).await.map_err(failure)?;
+    lost(context, screen, &exported.lost, "Coopr");
+    if context.json {
+        screen.json(&exported)?;
+        return Ok(Exit::Yes);
+    }
+    let text = match form {
+        ExchangeForm::Model => {
+            serde_saphyr::to_string(&exported.document).map_err(|e| Failure::environment(e.to_string()))?
+        }
+        ExchangeForm::Coopr => format!("{:#}\n", exported.document),
+    };
+    screen.raw(&clean_lines(&text))?;
+    Ok(Exit::Yes)
+}
+
+/// Says what a form can't express.
+fn lost(context: &Context, screen: &mut Screen, lost: &[Fault], form: &str) {
+    for fault in lost.iter().filter(|_| !context.json) {
+        let place = fault.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+        screen.say(&clean(&format!("warning: {place}{}", fault.message)));
+    }
+    if !lost.is_empty() && !context.json {
+        screen.say(&format!("{} can't express {}", form, count(lost.len(), "part")));
+    }
+}
+
+fn form(coopr: bool) -> ExchangeForm {
+    if coopr { ExchangeForm::Coopr } else { ExchangeForm::Model }
 }
 
 fn place(shared: bool) -> Place {

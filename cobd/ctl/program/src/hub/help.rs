@@ -151,6 +151,21 @@ Examples:
 The file contains the definition alone, as it stands below its name in a model. Clusters take the new version with \
 `cobctl cluster sync`.";
 
+pub(super) const EXPORT: &str = "\
+Examples:
+  cobctl catalogue export > catalogue.yaml
+  cobctl catalogue export --coopr > export.json
+
+The document has the newest versions. Files, such as scripts, are not part of it.";
+
+pub(super) const IMPORT: &str = "\
+Examples:
+  cobctl catalogue import catalogue.yaml
+  cobctl catalogue import --coopr export.json --shared
+
+The entities are written in a single version, or none of them. Entities that are not in the document stay. Write the \
+scripts of services first, with `cobctl catalogue set-file`.";
+
 pub(super) const SET_FILE: &str = "\
 Examples:
   cobctl catalogue set-file scripts/start.sh start.sh

@@ -7,6 +7,7 @@ import { changed, useHub } from "../load";
 import { Answered, Dialog, Failed, failOf, Field, Moment, type Fail } from "../parts";
 import { objectOf } from "../texts";
 import { SECTIONS, type Entity, type SectionName } from "../wire";
+import { Export, Import, SharedBox } from "./exchange";
 
 const TITLES: Record<SectionName, string> = {
   templates: "Templates",
@@ -19,16 +20,25 @@ const TITLES: Record<SectionName, string> = {
 const isAdministrator = () => me.value?.standing !== "user";
 
 export function CatalogueView() {
-  const [asks, setAsks] = useState(false);
+  const [asks, setAsks] = useState<"new" | "import" | "export" | null>(null);
+  const close = () => setAsks(null);
   return (
     <div class="view">
       <div class="fields">
         <h1>Catalogue</h1>
         <span class="grow" />
+        <button type="button" onClick={() => setAsks("export")}>
+          Export
+        </button>
         {isAdministrator() && (
-          <button type="button" class="primary" onClick={() => setAsks(true)}>
-            New entity
-          </button>
+          <>
+            <button type="button" onClick={() => setAsks("import")}>
+              Import
+            </button>
+            <button type="button" class="primary" onClick={() => setAsks("new")}>
+              New entity
+            </button>
+          </>
         )}
       </div>
       <div class="columns">
@@ -36,7 +46,9 @@ export function CatalogueView() {
           <Names key={section} section={section} />
         ))}
       </div>
-      {asks && <NewEntity close={() => setAsks(false)} />}
+      {asks === "new" && <NewEntity close={close} />}
+      {asks === "import" && <Import close={close} />}
+      {asks === "export" && <Export close={close} />}
     </div>
   );
 }
@@ -96,14 +108,6 @@ function NewEntity({ close }: { close: () => void }) {
       </Field>
       {me.value?.tenant === null && <SharedBox on={shared} set={setShared} />}
     </Dialog>
-  );
-}
-
-function SharedBox({ on, set }: { on: boolean; set: (on: boolean) => void }) {
-  return (
-    <label class="choice">
-      <input type="checkbox" checked={on} onChange={(event) => set(event.currentTarget.checked)} /> shared by all tenants
-    </label>
   );
 }
 

@@ -1,20 +1,20 @@
-//! Reads Coopr's entities: providers, types of hardware and images, services, and templates of clusters, full and
-//! partial.
+//! Reads Coopr's entities: JSON files in folders with the names that Coopr's server uses, or a single file, as Coopr
+//! exports all entities.
 //!
-//! They are JSON files in folders with the names that Coopr's server uses. Every file and key without a counterpart in
-//! a model is reported. Configurations are taken over unchanged, including macros, which models support.
+//! Configurations are taken over unchanged, including macros, which models support.
 
 use std::path::{Component, Path, PathBuf};
 
 use cob_types::HostName;
 use serde_json::{Map as Json, Value as JsonValue, json};
 
+use super::{ACTIONS, Fields, GROUPS, chef};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expand::macros;
-use crate::model::{Key, Mark, Node, Sources, Value, read_one};
+use crate::model::{Mark, Node, Sources, Value, read_one};
 use cob_depot::input;
 
-/// The result for a folder.
+/// The result for a folder or file.
 #[derive(Debug)]
 pub struct Imported {
     /// The sections of a model by name.
@@ -23,75 +23,58 @@ pub struct Imported {
     pub diagnostics: Vec<Diagnostic>,
     /// The files, to show lines.
     pub sources: Sources,
-    /// The number of files that became entities.
-    pub files: usize,
+    /// The number of entities.
+    pub entities: usize,
 }
-
-/// Coopr's folders with the sections of their files.
-const FOLDERS: [(&str, &str); 6] = [
-    ("providers", "providers"),
-    ("hardwaretypes", "hardwaretypes"),
-    ("imagetypes", "imagetypes"),
-    ("services", "services"),
-    ("clustertemplates", "templates"),
-    ("partialtemplates", "templates"),
-];
 
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 32 << 20;
 
-/// Reads the entities of a folder.
+/// Reads the entities of a folder, or of a file with all entities.
 #[must_use]
-pub fn read(folder: &Path) -> Imported {
-    let mut reader = Reader { sources: Sources::default(), out: Diagnostics::default(), folder: folder.to_owned() };
-    let mut sections = Json::new();
-    let mut files = 0;
-    reader.unknown_folders();
-    for (name, section) in FOLDERS {
-        for path in reader.files(&folder.join(name)) {
-            let Some(node) = reader.load(&path) else { continue };
-            let Some((entity, value)) = reader.entity(name, &node) else { continue };
-            let all = sections.entry(section.to_owned()).or_insert_with(|| json!({}));
-            let taken = all.get(&entity).is_some();
-            if let (false, Some(map)) = (taken, all.as_object_mut()) {
-                map.insert(entity, value);
-                files += 1;
-            } else {
-                let what = format!("two entities in `{section}` have the name `{entity}`");
-                reader.tell(Diagnostic::error("duplicate-name", what), node.mark);
+pub fn read(path: &Path) -> Imported {
+    let mut reader = Reader { sources: Sources::default(), out: Diagnostics::default(), folder: path.to_owned() };
+    let mut sections = Sections::default();
+    if path.is_dir() {
+        reader.unknown_folders();
+        for (group, section) in GROUPS {
+            for path in reader.files(&path.join(group)) {
+                if let Some(node) = reader.load(&path) {
+                    reader.add(&mut sections, group, section, &node);
+                }
             }
         }
+    } else if let Some(node) = reader.load(path) {
+        let mut groups = Fields::of("the file", &node);
+        for (group, section) in GROUPS {
+            for node in groups.take(group).and_then(Node::list).unwrap_or_default() {
+                reader.add(&mut sections, group, section, node);
+            }
+        }
+        reader.rest(groups);
     }
-    if files == 0 {
-        let names: Vec<String> = FOLDERS.iter().map(|(name, _)| format!("`{name}`")).collect();
-        let fault = Diagnostic::error("no-entities", format!("{} holds no entities of Coopr", folder.display()));
-        reader.out.push(fault.help(format!("they lie as JSON files in folders {}", names.join(", "))));
+    if sections.entities == 0 && !reader.out.has_errors() {
+        let names: Vec<String> = GROUPS.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let fault = Diagnostic::error("no-entities", format!("{} holds no entities of Coopr", path.display()));
+        let help =
+            format!("they are JSON files in folders, or lists of a single file, with the names {}", names.join(", "));
+        reader.out.push(fault.help(help));
     }
-    Imported { sections, diagnostics: reader.out.into_sorted(), sources: reader.sources, files }
+    let Sections { all, entities } = sections;
+    Imported { sections: all, diagnostics: reader.out.into_sorted(), sources: reader.sources, entities }
+}
+
+/// The sections of a model, and the number of their entities.
+#[derive(Default)]
+struct Sections {
+    all: Json<String, JsonValue>,
+    entities: usize,
 }
 
 struct Reader {
     sources: Sources,
     out: Diagnostics,
     folder: PathBuf,
-}
-
-/// A mapping whose keys are taken out; the remaining keys are unsupported.
-struct Fields<'a> {
-    what: String,
-    left: Vec<(&'a Key, &'a Node)>,
-}
-
-impl<'a> Fields<'a> {
-    fn of(what: &str, node: &'a Node) -> Self {
-        let entries = node.map().map(|map| map.entries.iter().map(|(k, v)| (k, v)).collect());
-        Self { what: what.to_owned(), left: entries.unwrap_or_default() }
-    }
-
-    fn take(&mut self, key: &str) -> Option<&'a Node> {
-        let at = self.left.iter().position(|(k, _)| k.text == key)?;
-        Some(self.left.remove(at).1).filter(|node| node.value != Value::Null)
-    }
 }
 
 impl Reader {
@@ -110,7 +93,7 @@ impl Reader {
             .flatten()
             .filter(|e| e.path().is_dir())
             .map(|e| e.file_name().to_string_lossy().into_owned())
-            .filter(|name| !name.starts_with('.') && !FOLDERS.iter().any(|(known, _)| known == name))
+            .filter(|name| !name.starts_with('.') && !GROUPS.iter().any(|(known, _)| known == name))
             .collect();
         names.sort();
         for name in names {
@@ -143,7 +126,20 @@ impl Reader {
         }
     }
 
-    fn entity(&mut self, folder: &str, node: &Node) -> Option<(String, JsonValue)> {
+    fn add(&mut self, sections: &mut Sections, group: &str, section: &str, node: &Node) {
+        let Some((entity, value)) = self.entity(group, node) else { return };
+        let all = sections.all.entry(section.to_owned()).or_insert_with(|| json!({}));
+        let taken = all.get(&entity).is_some();
+        if let (false, Some(map)) = (taken, all.as_object_mut()) {
+            map.insert(entity, value);
+            sections.entities += 1;
+        } else {
+            let what = format!("two entities in `{section}` have the name `{entity}`");
+            self.tell(Diagnostic::error("duplicate-name", what), node.mark);
+        }
+    }
+
+    fn entity(&mut self, group: &str, node: &Node) -> Option<(String, JsonValue)> {
         let mut fields = Fields::of("an entity", node);
         let Some((name, mark)) = fields.take("name").and_then(|n| Some((n.text()?.to_owned(), n.mark))) else {
             let fault = Diagnostic::error("no-name", "this entity has no `name`");
@@ -154,7 +150,7 @@ impl Reader {
         fields.what = format!("`{name}`");
         let mut value = Json::new();
         self.copy(&mut fields, "description", &mut value);
-        match folder {
+        match group {
             "providers" => self.provider(&mut fields, &mut value),
             "hardwaretypes" | "imagetypes" => {
                 if let Some(map) = fields.take("providermap") {
@@ -162,7 +158,7 @@ impl Reader {
                 }
             }
             "services" => self.service(&mut fields, &mut value),
-            _ => self.template(&mut fields, &mut value, folder == "partialtemplates"),
+            _ => self.template(&mut fields, &mut value, group == "partialtemplates"),
         }
         self.rest(fields);
         Some((name, JsonValue::Object(value)))
@@ -192,17 +188,9 @@ impl Reader {
 
     /// Reports the keys that were not taken, except keys with empty values.
     fn rest(&mut self, fields: Fields<'_>) {
-        for (key, node) in fields.left {
-            let empty = match &node.value {
-                Value::Null => true,
-                Value::Text(text) => text.is_empty(),
-                Value::List(items) => items.is_empty(),
-                Value::Map(map) => map.entries.is_empty(),
-                Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => false,
-            };
-            if !empty {
-                self.not_understood(format!("`{}` in {} was not understood", key.text, fields.what), key.mark);
-            }
+        let what = fields.what.clone();
+        for key in fields.rest() {
+            self.not_understood(format!("`{}` in {what} was not understood", key.text), key.mark);
         }
     }
 
@@ -263,8 +251,7 @@ impl Reader {
         if let Some(node) = provisioner.take("actions") {
             let mut actions = Json::new();
             for (key, node) in node.map().into_iter().flat_map(|m| &m.entries) {
-                let known = ["install", "configure", "initialize", "start", "stop", "remove"];
-                if !known.contains(&key.text.as_str()) {
+                if !ACTIONS.contains(&key.text.as_str()) {
                     self.not_understood(format!("no action is called `{}`", key.text), key.mark);
                 } else if let Some(command) = self.action(node) {
                     actions.insert(key.text.clone(), command);
@@ -436,19 +423,5 @@ impl Reader {
             Value::Map(map) => map.entries.iter().for_each(|(_, value)| self.macros(value)),
             Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => {}
         }
-    }
-}
-
-/// The command for Chef's run list with the configuration, overlaid with the attributes of the action.
-fn chef(list: &str, attributes: Option<&str>) -> String {
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-    let run = |file: &str| format!("chef-solo --json-attributes \"{file}\" --override-runlist {}", quoted(list));
-    match attributes {
-        None => run("$COB_CONTENT"),
-        Some(attributes) => format!(
-            "printf '%s' {} | jq --slurp '.[0] * .[1]' \"$COB_CONTENT\" - > \"$COB_STATE_DIR/attributes.json\" && {}",
-            quoted(attributes),
-            run("$COB_STATE_DIR/attributes.json")
-        ),
     }
 }
