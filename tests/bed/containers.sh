@@ -280,6 +280,7 @@ on h2 systemctl daemon-reload
     { echo "$said" >&2; false; }
 on h2 sh -c 'rm -r /usr/lib/systemd/system/container-tried.service.d /run/systemd/system/container-tried.service.d /srv/shown; systemctl daemon-reload'
 
+pod kill others >/dev/null
 pod rm --force others >/dev/null
 for host in h1 h2; do
     let_go_of_runtime $host

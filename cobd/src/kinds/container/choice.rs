@@ -10,27 +10,32 @@ use super::runtime::{ALL, Program as _};
 use crate::durable::{self, Sync};
 use crate::kinds::backend::make_folder;
 
-/// The note in the container's folder. It outlives the container, so that a program that is installed later takes none
-/// over.
+/// The note in the container's folder: the runtimes that it has had, a line each, the last of which is the present one. It
+/// outlives the container, so that a program that is installed later takes none over.
 const NOTE: &str = "runtime";
 
 /// The runtime of a container with this folder: that of the content, otherwise that of its last start, otherwise the
 /// first that is installed.
 pub(super) fn choose(content: &Container, folder: &Path, is_installed: impl Fn(Runtime) -> bool) -> Runtime {
-    let noted = || {
-        let noted = fs::read_to_string(folder.join(NOTE)).ok()?;
-        ALL.into_iter().find(|runtime| runtime.name() == noted)
-    };
     let first = || ALL.into_iter().find(|runtime| is_installed(*runtime));
-    content.runtime.or_else(noted).or_else(first).unwrap_or(ALL[0])
+    content.runtime.or_else(|| noted(folder).pop()).or_else(first).unwrap_or(ALL[0])
+}
+
+/// All runtimes that the container has had.
+pub(super) fn noted(folder: &Path) -> Vec<Runtime> {
+    let text = fs::read_to_string(folder.join(NOTE)).unwrap_or_default();
+    text.lines().filter_map(|line| ALL.into_iter().find(|runtime| runtime.name() == line)).collect()
 }
 
 /// Notes the runtime of a start.
 pub(super) fn note(folder: &Path, runtime: Runtime) -> Result<(), String> {
-    let text = runtime.name();
-    if fs::read_to_string(folder.join(NOTE)).is_ok_and(|noted| noted == text) {
+    let mut all = noted(folder);
+    if all.last() == Some(&runtime) {
         return Ok(());
     }
+    all.retain(|earlier| *earlier != runtime);
+    all.push(runtime);
+    let text: String = all.into_iter().flat_map(|runtime| [runtime.name(), "\n"]).collect();
     let written =
         make_folder(folder).and_then(|()| durable::write_file(folder, NOTE, 0o600, text.as_bytes(), Sync::Now));
     written.map_err(|error| format!("noting its runtime: {}: {error}", folder.display()))
@@ -81,7 +86,15 @@ mod tests {
             assert_eq!(choose(&any, &place, |_| true), Runtime::Docker);
             assert_eq!(choose(&any, &place, only(Runtime::Podman)), Runtime::Docker);
             assert_eq!(choose(&podman, &place, |_| true), Runtime::Podman, "the content decides");
+            assert_eq!(noted(&place), [Runtime::Docker]);
         }
+        note(&place, Runtime::Podman).expect("noted");
+        assert_eq!(
+            (choose(&any, &place, |_| true), noted(&place)),
+            (Runtime::Podman, vec![Runtime::Docker, Runtime::Podman])
+        );
+        note(&place, Runtime::Docker).expect("noted");
+        assert_eq!(noted(&place), [Runtime::Podman, Runtime::Docker]);
         for _ in 0..2 {
             forget(&place).expect("forgotten");
             assert_eq!(choose(&any, &place, |_| true), Runtime::Podman);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::choice::{self, lack_of};
-use super::runtime::{ALL, LABEL, Program as _, Thing};
+use super::runtime::{LABEL, Program as _, Thing};
 use super::unit::Derived;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::make_folder;
@@ -80,7 +80,8 @@ impl Supplies {
     fn supply(&self, content: &Container, name: &str) -> Result<(), String> {
         let runtime = self.runtime;
         if !runtime.is_installed() {
-            return Err(lack_of(&[runtime]));
+            let elsewhere = if content.runtime.is_none() { "; `runtime` moves it to another program" } else { "" };
+            return Err(lack_of(&[runtime]) + elsewhere);
         }
         choice::note(&self.task.folder, runtime)?;
         if runtime.has(Thing::Container, name)? && runtime.unit_of(name)? != self.unit {
@@ -154,8 +155,9 @@ impl Supplies {
             }
         }
         if self.task.leaving {
-            for former in ALL.into_iter().filter(|other| *other != self.runtime && other.is_installed()) {
-                // An earlier content may have had another runtime, which need not work any more.
+            let all = choice::noted(&self.task.folder);
+            for former in all.into_iter().filter(|former| *former != self.runtime && former.is_installed()) {
+                // It need not work any more.
                 let _ = clear_made(former, content);
             }
             choice::forget(&self.task.folder)?;
