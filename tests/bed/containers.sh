@@ -1,7 +1,7 @@
-# Sourced by run.sh, with `program`: containers of a real podman or docker on real hosts. Images come by their digest from
-# a registry on h1. A change interrupts only once the new image is there, health decides what is up, secrets stay in
-# memory, a person's stop is noticed, a container is there after a power failure, and nothing of it stays; also with daemons
-# and actions that are killed again and again.
+# Sourced by run.sh, with `program`: containers of a real podman or docker on real hosts. Images come by their digest
+# from a registry on h1. A change interrupts only once the new image is there, health decides what is up, secrets stay
+# in memory, a person's stop is noticed, a container is there after a power failure, and nothing of it stays; also with
+# daemons and actions that are killed again and again.
 #
 # COB_BED_KILLS says how often (default 12).
 

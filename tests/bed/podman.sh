@@ -4,8 +4,8 @@ runtime_needs() { # the programs without which it can't be played
     echo /usr/bin/podman
 }
 
-# What a container in a container needs: a disk without overlays. A machine may lack the right to raise limits or to make
-# keyrings, or a runtime may not know its control groups.
+# What a container in a container needs: a disk without overlays. A machine may lack the right to raise limits or to
+# make keyrings, or a runtime may not know its control groups.
 hold_runtime() { # HOST LOW
     on "$1" sh -c 'rm -rf /var/lib/containers/storage /run/containers /etc/cni; mkdir -p /etc/containers/registries.conf.d
         cd /etc/containers

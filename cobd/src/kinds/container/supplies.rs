@@ -213,8 +213,8 @@ mod tests {
             "leaving": false, "triggers": [],
         });
         let call = json!({
-            "cob": "n1/web", "runtime": "docker", "task": task, "service": "{}", "unit": "container-web.service", "private": private,
-            "variables": private.join("env-1"), "secrets": ["TOKEN", "WORD"], "pulls_first": false,
+            "cob": "n1/web", "runtime": "docker", "task": task, "service": "{}", "unit": "container-web.service",
+            "private": private, "variables": private.join("env-1"), "secrets": ["TOKEN", "WORD"], "pulls_first": false,
         });
         serde_json::from_value(call).expect("a call")
     }

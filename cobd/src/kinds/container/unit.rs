@@ -164,8 +164,8 @@ fn podman_service(text: &mut Lines, content: &Container, cob: &CobId, grace: u64
     text.line(&format!("ExecStopPost={podman} rm --force --ignore --time={grace} --cidfile=%t/%n.ctr-id"));
 }
 
-/// The main process is docker's client, which ends with the container. What stops and removes finds the container by its
-/// label: one of the same name may belong to somebody else.
+/// The main process is docker's client, which ends with the container. What stops and removes finds the container by
+/// its label: one of the same name may belong to somebody else.
 fn docker_service(text: &mut Lines, content: &Container, cob: &CobId, grace: u64, variables: Option<&Path>) {
     let docker = Runtime::Docker.program().join(" ");
     let name = content.container_name(cob);
