@@ -1,31 +1,27 @@
-# Sourced by run.sh: containers of a real podman on real hosts. Images come by their digest from a registry on h1. A change
-# interrupts only once the new image is there, health decides what is up, secrets stay in memory, a person's stop is
-# noticed, a container is there after a power failure, and nothing of it stays; also with daemons and actions that are
-# killed again and again.
+# Sourced by run.sh, with `program`: containers of a real podman or docker on real hosts. Images come by their digest
+# from a registry on h1. A change interrupts only once the new image is there, health decides what is up, secrets stay
+# in memory, a person's stop is noticed, a container is there after a power failure, and nothing of it stays; also with
+# daemons and actions that are killed again and again.
 #
 # COB_BED_KILLS says how often (default 12).
 
 # shellcheck source=tests/bed/cluster.sh
 source "$here/cluster.sh"
+# shellcheck source=tests/bed/podman.sh
+source "$here/$program.sh"
 
 kills=${COB_BED_KILLS:-12}
 
-for program in /usr/bin/podman /usr/bin/docker-registry /usr/bin/busybox; do
-    on h1 test -x $program || { echo "skipped: containers, for the hosts lack $program"; return 0; }
+for needed in $(runtime_needs) /usr/bin/docker-registry /usr/bin/busybox; do
+    on h1 test -x $needed || { echo "skipped: containers of $program, for the hosts lack $needed"; return 0; }
 done
 if on h1 ldd /usr/bin/busybox >/dev/null 2>&1; then
-    echo "skipped: containers, for busybox needs libraries (package busybox-static)"
+    echo "skipped: containers of $program, for busybox needs libraries (package busybox-static)"
     return 0
 fi
 
-# What a container in a container needs: a disk without overlays, and control groups that can be written. A machine may
-# lack the right to raise limits or to make keyrings, or a runtime may not know its control groups.
+# A container in a container needs control groups that can be written.
 hold_containers() { # HOST
-    on "$1" sh -c 'rm -rf /var/lib/containers/storage /run/containers /etc/cni; mkdir -p /etc/containers/registries.conf.d
-        cd /etc/containers
-        printf "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = \"/var/lib/containers/storage\"\n" > storage.conf
-        printf "[[registry]]\nlocation = \"h1:5000\"\ninsecure = true\n" > registries.conf.d/bed.conf
-        printf "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\nkeyring = false\n[engine]\nruntime = \"%s\"\n" "'"$runtime"'" > containers.conf'
     # A boot makes them again: a unit of the host opens them before all containers.
     put "$1" /etc/systemd/system/bed-containers.service <<'UNIT'
 [Unit]
@@ -39,28 +35,29 @@ ExecStart=/bin/sh -c 'for place in /proc/sys /sys/fs/cgroup/*/; do mount -o remo
 WantedBy=sysinit.target
 UNIT
     on "$1" sh -c 'systemctl daemon-reload; systemctl enable --now bed-containers' 2>/dev/null
+    hold_runtime "$1" "$low"
 }
 make_image() { # TEXT: prints its digest in the registry
     on h1 sh -c 'rm -rf /run/image; mkdir -p /run/image/bin /run/image/www /run/image/data /run/image/tmp
         cp /usr/bin/busybox /run/image/bin/busybox
         for name in sh httpd wget cat env sleep test touch id; do ln -s busybox /run/image/bin/$name; done
         echo "$1" > /run/image/www/index.html
-        tar -C /run/image -c . | podman import --quiet --change "CMD [\"/bin/httpd\", \"-f\", \"-p\", \"80\", \"-v\", \"-h\", \"/www\"]" - "h1:5000/web:$1" >/dev/null &&
-            podman push --quiet --digestfile /run/digest "h1:5000/web:$1" && cat /run/digest' sh "$1"
+        tar -C /run/image -c . | '"$import_image"' --change "CMD [\"/bin/httpd\", \"-f\", \"-p\", \"80\", \"-v\", \"-h\", \"/www\"]" - "h1:5000/web:$1" >/dev/null' sh "$1"
+    push_image "h1:5000/web:$1"
 }
 start_registry() { on h1 systemd-run --quiet --unit=bed-registry docker-registry serve /etc/docker/registry/bed.yml; }
 
-step "containers: a registry with two images, and hosts that can run them"
+step "containers of $program: a registry with two images, and hosts that can run them"
 why=""
-for runtime in crun runc; do
-    on h1 sh -c "command -v $runtime >/dev/null" || continue
+for low in crun runc; do
+    low=$(on h1 sh -c "command -v $low") || continue
     hold_containers h1
-    on h1 sh -c 'rm -rf /run/try; mkdir -p /run/try/bin; cp /usr/bin/busybox /run/try/bin/true; tar -C /run/try -c . | podman import --quiet - localhost/try:1 >/dev/null'
-    ! why=$(on h1 podman run --rm -p 127.0.0.1:5999:80 localhost/try:1 /bin/true 2>&1) || break
-    runtime=""
+    on h1 sh -c 'rm -rf /run/try; mkdir -p /run/try/bin; cp /usr/bin/busybox /run/try/bin/true; tar -C /run/try -c . | '"$import_image"' - localhost/try:1 >/dev/null'
+    ! why=$(on h1 $program run --rm -p 127.0.0.1:5999:80 localhost/try:1 /bin/true 2>&1) || break
+    low=""
 done
-if [ -z "$runtime" ]; then
-    echo "skipped: containers, for podman can run none in these hosts: $(tail -n 1 <<< "$why")"
+if [ -z "$low" ]; then
+    echo "skipped: containers, for $program can run none in these hosts: $(tail -n 1 <<< "$why")"
     return 0
 fi
 hold_containers h2
@@ -112,17 +109,12 @@ nothing() { echo 'cobs: {h2/nothing: {kind: noop}}'; }
 page() { on h3 timeout 5 wget -q -O - "http://10.77.0.2:$1/${2:-}" 2>/dev/null; }
 shows() { [ "$(page "$1" "${3:-}")" = "$2" ]; }
 both_show() { shows 8080 "$1" && shows 8081 "$1"; }
-pod() { on h2 podman "$@"; }
+pod() { on h2 /usr/bin/$program "$@"; }
 app=web-app
-things() { # of podman, without images
-    pod ps --all --noheading --format '{{.Names}}'
-    pod network ls --noheading --format '{{.Name}}'
-    pod volume ls --noheading --format '{{.Name}}'
-}
 is_gone() { [ "$(things)" = "$things_before" ] || { diff <(echo "$things_before") <(things) >&2; return 1; }; }
-diagnose() { on h2 sh -c 'podman ps --all; journalctl --no-pager --lines=40 --unit="container-*"'; }
+diagnose() { on h2 sh -c "$program"' ps --all; journalctl --no-pager --lines=60 --unit="container-*"'; }
 # A container of somebody else, which stays as it is.
-on h2 sh -c "podman pull --quiet h1:5000/web@$one >/dev/null; podman run --detach --name others h1:5000/web@$one >/dev/null; podman volume create others >/dev/null"
+on h2 sh -c "$program pull --quiet h1:5000/web@$one >/dev/null; $program run --detach --name others h1:5000/web@$one >/dev/null; $program volume create others >/dev/null"
 pod image rm --force "h1:5000/web@$two" >/dev/null 2>&1 || true
 list_before
 things_before=$(things)
@@ -151,8 +143,8 @@ ctl status >/dev/null
 
 step "what a person stops, kills or removes comes back"
 is_back() { both_show one && ctl status; }
-for wrong in "podman stop --time 0 $app" "podman rm --force --time 0 $app" "podman kill bed-plain" "systemctl stop container-bed-plain" "podman stop --all --time 0"; do
-    on h2 sh -c "$wrong" >/dev/null
+for wrong in "${wrongs[@]}"; do
+    on h2 sh -c "$wrong" >/dev/null 2>&1
     patience=120 soon is_back
 done
 # This person's own container is none of ours.
@@ -167,7 +159,7 @@ on h1 systemctl stop bed-registry
 began=$(pod inspect --format '{{.State.StartedAt}}' "$app")
 set_containers < <(containers_model "$two")
 ctl switch $cluster_generation --wait 20s >/dev/null 2>&1 || true
-patience=120 soon ctl_status_says "podman pull"
+patience=120 soon ctl_status_says "$program pull"
 both_show one
 [ "$(pod inspect --format '{{.State.StartedAt}}' "$app")" = "$began" ]
 start_registry
@@ -192,12 +184,12 @@ pod exec "$app" /bin/sh -c 'busybox=/bin/busybox; $busybox rm /www/index.html'
 is_new() { [ "$(pod inspect --format '{{.State.StartedAt}}' "$app" 2>/dev/null)" != "$began" ] && both_show two; }
 patience=120 soon is_new
 patience=120 soon ctl status
+play_apart
 
 step "after a power failure a container is there before the daemon; one with a secret waits for it"
 on h2 systemctl disable cobd 2>/dev/null
 bed power-off h2
-# The network namespace of a bed's host outlives its power; the rules and bridges of a real host do not.
-ip netns exec "$name-h2" sh -c 'nft flush ruleset; for link in $(ls /sys/class/net | grep podman); do ip link del $link; done' 2>/dev/null || true
+forget_networks "$name-h2"
 bed power-on h2
 patience=120 soon shows 8081 two
 fails shows 8080 two
@@ -211,20 +203,24 @@ pod start others >/dev/null
 pod exec "$app" /bin/touch /data/kept
 set_containers < <(nothing)
 reach_cluster
-[ "$(pod volume ls --noheading --format '{{.Name}}' | sort | xargs)" = "bed-data others" ]
-on h2 sh -c 'test -e "$(podman volume inspect --format "{{.Mountpoint}}" bed-data)/kept"'
+[ "$(pod volume ls --quiet | sort | xargs)" = "bed-data others" ]
+on h2 sh -c 'test -e "$('"$program"' volume inspect --format "{{.Mountpoint}}" bed-data)/kept"'
 pod volume rm bed-data >/dev/null
 is_gone
 is_as_before
 fails on h2 sh -c 'ls /dev/shm/cob-*/containers/*/env-*'
 
-step "a host without podman refuses the container, and names the package"
-on h3 mv /usr/bin/podman /usr/bin/podman-away
+step "a host without podman and docker refuses the container, and names the packages"
+for away in podman docker; do
+    on h3 sh -c "[ ! -e /usr/bin/$away ] || mv /usr/bin/$away /usr/bin/$away-away"
+done
 set_containers <<MODEL
 cobs: {h3/web: {kind: container, content: {image: "h1:5000/web@$one"}}}
 MODEL
-fails_with "install the package \`podman\`" ctl switch $cluster_generation --wait 1m
-on h3 mv /usr/bin/podman-away /usr/bin/podman
+fails_with "install the package \`podman\` or \`docker.io\`" ctl switch $cluster_generation --wait 1m
+for away in podman docker; do
+    on h3 sh -c "[ ! -e /usr/bin/$away-away ] || mv /usr/bin/$away-away /usr/bin/$away"
+done
 
 step "the daemon of the host is killed $kills times while containers come, change and go"
 RANDOM=13
@@ -274,7 +270,7 @@ try_container() {
 put h2 /run/systemd/system/container-tried.service.d/once.conf <<< '[Service]
 Restart=no'
 said=$(try_container --other "$(tried blue)" --kills 2 --arrange stale='systemctl disable container-tried' \
-    --arrange failed='podman kill tried; until systemctl is-failed container-tried; do sleep 0.1; done') &&
+    --arrange failed="$program kill tried; until systemctl is-failed container-tried; do sleep 0.1; done") &&
     ! grep "not tried" <<< "$said" || { echo "$said" >&2; false; }
 echo "       $(grep -c '^✓' <<< "$said") of $(grep -c '^[✓✗?]' <<< "$said") hold"
 put h2 /usr/lib/systemd/system/container-tried.service.d/planted.conf <<< '[Service]
@@ -284,11 +280,11 @@ on h2 systemctl daemon-reload
     { echo "$said" >&2; false; }
 on h2 sh -c 'rm -r /usr/lib/systemd/system/container-tried.service.d /run/systemd/system/container-tried.service.d /srv/shown; systemctl daemon-reload'
 
-pod rm --force --time 0 others >/dev/null
+pod kill others >/dev/null
+pod rm --force others >/dev/null
 for host in h1 h2; do
-    on $host sh -c 'podman image rm --all --force >/dev/null 2>&1; podman volume prune --force >/dev/null 2>&1; systemctl disable --now bed-containers 2>/dev/null
-        rm -rf /etc/systemd/system/bed-containers.service /etc/containers/registries.conf.d/bed.conf /etc/containers/storage.conf /etc/containers/containers.conf
-        systemctl daemon-reload'
+    let_go_of_runtime $host
+    on $host sh -c 'systemctl disable --now bed-containers 2>/dev/null; rm -f /etc/systemd/system/bed-containers.service; systemctl daemon-reload'
 done
 on h1 sh -c "systemctl stop bed-registry; rm -rf /etc/docker/registry/bed.yml /var/lib/bed-registry $site/word"
 on h1 rm $site/containers.yaml

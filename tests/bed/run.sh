@@ -142,10 +142,12 @@ if wanted firewall; then
     # shellcheck source=tests/bed/firewall.sh
     source "$here/firewall.sh"
 fi
-if wanted containers; then
-    # shellcheck source=tests/bed/containers.sh
-    source "$here/containers.sh"
-fi
+for program in podman docker; do
+    if wanted $program; then
+        # shellcheck source=tests/bed/containers.sh
+        source "$here/containers.sh"
+    fi
+done
 if wanted certificates; then
     # shellcheck source=tests/bed/certificates.sh
     source "$here/certificates.sh"

@@ -498,7 +498,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 34] = [
+const FOREIGN: [(&str, &str); 35] = [
     ("ifup version 0.", "ifup"),
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
@@ -530,6 +530,7 @@ const FOREIGN: [(&str, &str); 34] = [
     ("X509v3 Subject Alternative Name", "openssl"),
     ("IP Address:", "openssl"),
     ("-----BEGIN PUBLIC KEY", "RFC 7468"),
+    ("not found", "docker"),
     ("being accessed", "PostgreSQL"),
     ("depend on it", "PostgreSQL"),
     (" WITH GRANT OPTION", "MariaDB"),

@@ -1,4 +1,4 @@
-//! The kind `container`: a container that podman runs below a unit of systemd.
+//! The kind `container`: a container that podman or docker runs below a unit of systemd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use cob_types::words::number;
 use cob_types::{CobId, Command};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::commands::{CommandSchema, KindTime, check_variables};
@@ -20,9 +20,11 @@ use super::{Builtin, Content, Faults, Footprint, Place, Scalar, Subject, Time, y
 const MAX_NAME: usize = 200;
 /// The most ports of a range.
 const MAX_PORTS: u16 = 1000;
-/// The smallest memory that podman accepts.
+/// The smallest memory that podman and docker accept.
 const MIN_MEMORY: u64 = 6 << 20;
-/// Words of `podman run` for a network that is none of podman's own networks.
+/// The name of the file in which docker looks for passwords of registries.
+const DOCKER_AUTH_FILE: &str = "config.json";
+/// Words for a network that is none of the program's own networks.
 const NETWORK_MODES: [&str; 2] = ["host", "none"];
 
 /// The content of `container`.
@@ -35,6 +37,8 @@ pub struct Container {
     /// Accept an image without a digest: what the tag means on this host when the container starts.
     #[serde(default)]
     pub allow_tag: bool,
+    /// The program that runs it; default: podman where it is installed, otherwise docker.
+    pub runtime: Option<Runtime>,
     /// The name of the container; default: the name of the change object, `web-app` for `n1/web/app`.
     pub name: Option<String>,
     /// The words behind the image: arguments of its entry point, or its command.
@@ -46,13 +50,13 @@ pub struct Container {
     /// Ports of the host that lead into the container: `[ADDRESS:]PORT:PORT[/udp]`, also ranges.
     #[serde(default)]
     pub publish: Vec<String>,
-    /// Mounts: `/PATH:/PATH[:ro]` of the host, or `NAME:/PATH` of a volume of podman.
+    /// Mounts: `/PATH:/PATH[:ro]` of the host, or `NAME:/PATH` of a volume of the runtime.
     #[serde(default)]
     pub volumes: Vec<String>,
     /// Delete the volumes that COB made when the change object leaves; default: no.
     #[serde(default)]
     pub remove_volumes: bool,
-    /// The networks of podman, which are made if they are missing; or `[host]`, or `[none]`.
+    /// The networks of the runtime, which are made if they are missing; or `[host]`, or `[none]`.
     #[serde(default)]
     pub networks: Vec<String>,
     /// Variables of its environment; numbers, as they are written, and truth values become texts.
@@ -70,10 +74,10 @@ pub struct Container {
     pub cpus: Option<f64>,
     /// A command in the container that succeeds while it works.
     pub health: Option<Health>,
-    /// Further options of `podman run`, each with its value in one word: `--cap-add=NET_ADMIN`.
+    /// Further options of `podman run` or `docker create`, each with its value in one word: `--cap-add=NET_ADMIN`.
     #[serde(default)]
     pub options: Vec<String>,
-    /// The file with the passwords of registries, as `podman login` writes it.
+    /// The file with the passwords of registries, as `podman login` or `docker login` writes it.
     pub auth_file: Option<PathBuf>,
     /// Whether it is started when the machine starts; default: yes.
     #[serde(default = "yes")]
@@ -97,7 +101,17 @@ pub struct Container {
     pub exports: Map<String, Json>,
 }
 
-/// How podman finds out whether a container works.
+/// The program that runs a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Runtime {
+    /// Without a daemon.
+    Podman,
+    /// With its daemon `dockerd`.
+    Docker,
+}
+
+/// How the runtime finds out whether a container works.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Health {
@@ -136,8 +150,9 @@ fn three() -> u32 {
 
 /// The right keys for keys of other tools.
 fn instead() -> Json {
-    let named: [(&[&str], &str); 12] = [
+    let named: [(&[&str], &str); 13] = [
         (&["container_name"], "`name` is the name of the container"),
+        (&["engine", "driver"], "`runtime` is the program that runs it: `podman` or `docker`"),
         (&["ports", "port", "expose"], "`publish` has the ports: `[\"127.0.0.1:8080:80\"]`"),
         (&["volume", "mounts", "binds"], "`volumes` has the mounts: `[\"/srv/www:/usr/share/nginx/html:ro\"]`"),
         (&["network", "network_mode"], "`networks` is a list: `[front]`, `[host]` or `[none]`"),
@@ -149,7 +164,7 @@ fn instead() -> Json {
         (&["restart", "restart_policy"], "a container that fails is always started again"),
         (
             &["cap_add", "cap_drop", "capabilities", "devices", "labels", "privileged", "tmpfs", "hostname", "ulimits"],
-            "`options` has further options of podman: `[\"--cap-add=NET_ADMIN\"]`",
+            "`options` has further options of the runtime: `[\"--cap-add=NET_ADMIN\"]`",
         ),
         (
             &["state", "started", "depends_on", "requires", "after", "restarts_on"],
@@ -160,7 +175,7 @@ fn instead() -> Json {
     Json::Object(all.collect())
 }
 
-/// Options of `podman run` that a key of the content sets.
+/// Options of the runtime that a key of the content sets.
 const BY_KEY: [(&str, &str); 18] = [
     ("--name", "name"),
     ("--entrypoint", "entrypoint"),
@@ -182,7 +197,7 @@ const BY_KEY: [(&str, &str); 18] = [
     ("--authfile", "auth_file"),
 ];
 
-/// Options of `podman run` by which COB and systemd keep hold of the container.
+/// Options of the runtime by which COB and systemd keep hold of the container.
 const OURS: [&str; 15] = [
     "--detach",
     "--rm",
@@ -229,7 +244,11 @@ impl Content for Container {
         self.check_networks(faults);
         check_variables(&self.env, faults);
         for (name, _) in self.env.iter().filter(|(name, _)| name.contains(char::is_whitespace) || name.ends_with('*')) {
-            faults.add(("env", name), format!("the variable {name:?} can't be set"), "podman accepts no such name");
+            faults.add(
+                ("env", name),
+                format!("the variable {name:?} can't be set"),
+                "podman and docker accept no such name",
+            );
         }
         let texts = [("command", &self.command), ("entrypoint", &self.entrypoint), ("options", &self.options)];
         for (key, words) in texts {
@@ -242,6 +261,9 @@ impl Content for Container {
         }
         self.check_options(faults);
         faults.check_absolute("auth_file", self.auth_file.as_ref());
+        if let Some(fault) = self.runtime.and_then(|runtime| self.auth_fault(runtime)) {
+            faults.add("auth_file", fault, format!("name it `{DOCKER_AUTH_FILE}`, as `docker login` does"));
+        }
         match self.user.as_ref().map(|user| user.text("user", None)) {
             Some(Err((what, help))) => faults.add("user", what, help),
             Some(Ok(user)) if user.is_empty() || user.contains(char::is_whitespace) => {
@@ -250,7 +272,7 @@ impl Content for Container {
             Some(Ok(_)) | None => {}
         }
         if self.memory.is_some_and(|memory| memory.0 < MIN_MEMORY) {
-            faults.add("memory", "podman accepts no less than 6 MiB of memory", "write it with its unit: `512M`");
+            faults.add("memory", "a container needs 6 MiB of memory or more", "write it with its unit: `512M`");
         }
         if self.cpus.is_some_and(|cpus| !(0.01..=4096.0).contains(&cpus)) {
             faults.add("cpus", "`cpus` is no number of processors", "write a number, such as 1.5");
@@ -265,7 +287,7 @@ impl Content for Container {
         let unit = self.unit_name(cob);
         let file = format!("{UNITS}/{unit}");
         let mut footprint = Footprint::of(Subject::UNIT, unit).with_own([file]);
-        // Two lines of the same container are a fault of podman, not of two owners.
+        // Two lines of the same container are a fault of the content, not of two owners.
         let ports: BTreeSet<String> =
             self.publish.iter().filter_map(|text| Published::read(text)).flat_map(|port| port.names()).collect();
         footprint.parts.extend(ports.into_iter().map(|name| Subject { sort: "port", name }));
@@ -288,12 +310,25 @@ impl Container {
         format!("container-{}.service", self.container_name(cob))
     }
 
-    /// The volumes of podman, without folders of the host.
+    /// Why this runtime can't use the file of passwords.
+    #[must_use]
+    pub fn auth_fault(&self, runtime: Runtime) -> Option<String> {
+        let file = self.auth_file.as_ref().filter(|_| runtime == Runtime::Docker)?;
+        let is_named = file.file_name().is_some_and(|name| name == DOCKER_AUTH_FILE);
+        (!is_named).then(|| format!("docker reads passwords of registries from a file {DOCKER_AUTH_FILE} alone"))
+    }
+
+    /// The folders of the host that it mounts.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        self.volumes.iter().filter_map(|volume| volume.split(':').next()).filter(|source| source.starts_with('/'))
+    }
+
+    /// The volumes of the runtime, without folders of the host.
     pub fn named_volumes(&self) -> impl Iterator<Item = &str> {
         self.volumes.iter().filter_map(|volume| volume.split(':').next()).filter(|source| !source.starts_with('/'))
     }
 
-    /// The networks of podman that must exist.
+    /// The networks of the runtime that must exist.
     pub fn named_networks(&self) -> impl Iterator<Item = &str> {
         self.networks.iter().map(String::as_str).filter(|name| !NETWORK_MODES.contains(name))
     }
@@ -362,12 +397,12 @@ impl Container {
             });
             if !is_volume || !options {
                 let what = format!("{text:?} is not a volume");
-                let help = "write `/PATH:/PATH`, `/PATH:/PATH:ro`, or `NAME:/PATH` for a volume of podman";
+                let help = "write `/PATH:/PATH`, `/PATH:/PATH:ro`, or `NAME:/PATH` for a volume of the runtime";
                 faults.add(("volumes", text), what, help);
             }
         }
         if self.remove_volumes && self.named_volumes().next().is_none() {
-            let what = "there is no volume of podman to remove";
+            let what = "there is no volume with a name to remove";
             faults.add("remove_volumes", what, "remove the key: folders of the host stay as they are");
         }
     }
@@ -379,7 +414,7 @@ impl Container {
                 faults.add(("networks", name), what, format!("write `networks: [{name}]`"));
             } else if !is_name(name) {
                 let what = format!("{name:?} is not the name of a network");
-                let help = "it has letters, digits and _ . -; other modes of podman belong into `options`";
+                let help = "it has letters, digits and _ . -; other modes belong into `options`";
                 faults.add(("networks", name), what, help);
             }
         }
@@ -423,7 +458,7 @@ fn hub_name(image: &str) -> String {
     if image.contains('/') { image.to_owned() } else { format!("library/{image}") }
 }
 
-/// Whether podman accepts it as the name of a container, volume or network.
+/// Whether podman and docker accept it as the name of a container, volume or network.
 fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.len() <= MAX_NAME && name.chars().all(fits)

@@ -64,7 +64,7 @@ pub use authorized_key::{AuthorizedKey, PublicKey};
 pub use certificate::{Authority, Certificate, Origin, Usage};
 pub use commands::TIMES;
 pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
-pub use container::{Container, Health};
+pub use container::{Container, Health, Runtime};
 pub use cron::Cron;
 pub use debconf::{Debconf, DebconfAnswer, DebconfType};
 pub use divert::Divert;

@@ -16,6 +16,8 @@ pub(super) const PROGRAMS: &[Row] = &[
             r#"{"image": "a.b/c@sha256:SUM", "health": {"command": "true"}, "cpus": 2, "memory": 8388608}"#,
             r#"{"image": "a.b/c@sha256:SUM", "health": {"command": ["a", "b"], "interval": "10s", "retries": 1}}"#,
             r#"{"image": "a.b/c@sha256:SUM", "options": ["--cap-add=NET_ADMIN", "--privileged"], "auth_file": "/a"}"#,
+            r#"{"image": "a.b/c@sha256:SUM", "runtime": "podman", "auth_file": "/a"}"#,
+            r#"{"image": "a.b/c@sha256:SUM", "runtime": "docker", "auth_file": "/a/config.json"}"#,
         ],
         &[
             "null",
@@ -67,6 +69,9 @@ pub(super) const PROGRAMS: &[Row] = &[
             r#"{"image": "a.b/c@sha256:SUM", "options": ["--restart=always"]}"#,
             r#"{"image": "a.b/c@sha256:SUM", "options": ["cap-add=x"]}"#,
             r#"{"image": "a.b/c@sha256:SUM", "auth_file": "auth.json"}"#,
+            r#"{"image": "a.b/c@sha256:SUM", "runtime": "Docker"}"#,
+            r#"{"image": "a.b/c@sha256:SUM", "runtime": "containerd"}"#,
+            r#"{"image": "a.b/c@sha256:SUM", "runtime": "docker", "auth_file": "/a/auth.json"}"#,
             r#"{"image": "a.b/c@sha256:SUM", "ports": ["80:80"]}"#,
         ],
     ),

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use cob_kinds::{Container, Content as _, Service};
+use cob_kinds::{Container, Content as _, Runtime, Service};
 use cob_types::api::{LogsAnswer, LogsQuery};
 use cob_types::{Cob, CobId, Kind};
 use serde_json::json;
 
-use super::podman::{PODMAN, is_installed};
+use super::choice::{choose, lack_of};
+use super::runtime::{ALL, Program as _};
 use super::supplies::Supplies;
 use super::unit::{Derived, derive};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Outcome, Tools, TransitionAttempt, Work};
@@ -26,7 +27,8 @@ fn as_service(tools: &Tools, context: &Context) -> Result<(Derived, Context), St
     let content: Container = cob_kinds::read(&context.cob.content)?;
     let private = tools.private_container_folder(&context.cob.id);
     let grace_ms = context.kind.transitions.iter().map(|t| t.grace_ms).max().unwrap_or(cob_kinds::GRACE_MS);
-    let derived = derive(&content, &context.cob.id, grace_ms, private.as_deref())?;
+    let runtime = choose(&content, &tools.service_folder(&context.cob.id), |runtime| runtime.is_installed());
+    let derived = derive(&content, &context.cob.id, runtime, grace_ms, private.as_deref())?;
     let cob = with_content(&context.cob, derived.content.clone());
     Ok((derived, Context { cob, ..context.clone() }))
 }
@@ -49,7 +51,8 @@ impl Backend for ContainerKind {
     }
 
     fn accept_here(&self, cob: &Cob) -> Result<(), String> {
-        accept_without(cob, is_installed())
+        let content: Container = cob_kinds::read(&cob.content)?;
+        accept_without(cob, content.runtime, |runtime| runtime.is_installed())
     }
 
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
@@ -99,18 +102,16 @@ impl Backend for ContainerKind {
     }
 }
 
-/// Refuses a container on a host without podman, unless another change object of the host comes first, which may
+/// Refuses a container on a host without a runtime, unless another change object of the host comes first, which may
 /// install it.
-fn accept_without(cob: &Cob, is_installed: bool) -> Result<(), String> {
+fn accept_without(cob: &Cob, wanted: Option<Runtime>, is_installed: impl Fn(Runtime) -> bool) -> Result<(), String> {
+    let suitable: Vec<Runtime> = ALL.into_iter().filter(|runtime| wanted.is_none_or(|w| w == *runtime)).collect();
     let needs = cob.transitions.iter().flat_map(|t| &t.needs).chain(cob.locks.iter().flat_map(|l| &l.needs));
     let comes_later = needs.into_iter().any(|need| need.cob.host_str() == cob.id.host_str());
-    if is_installed || comes_later || cob.observe {
+    if comes_later || cob.observe || suitable.iter().any(|runtime| is_installed(*runtime)) {
         return Ok(());
     }
-    Err(format!(
-        "this host lacks {PODMAN}; install the package `podman`, or let the container require a change object of the \
-         kind `package` that does"
-    ))
+    Err(lack_of(&suitable))
 }
 
 #[cfg(test)]
@@ -141,11 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_podman_is_refused_unless_another_object_may_install_it() {
+    fn a_host_without_a_runtime_is_refused_unless_another_object_may_install_it() {
         let state = |name: &str| StateName::new(name).expect("a state");
-        accept_without(&cob(), true).expect("it is installed");
-        let error = accept_without(&cob(), false).expect_err("refused");
-        assert!(error.contains(PODMAN) && error.contains("package `podman`"), "{error}");
+        let only = |installed: Runtime| move |runtime: Runtime| runtime == installed;
+        for runtime in ALL {
+            accept_without(&cob(), None, only(runtime)).expect("one is installed");
+            accept_without(&cob(), Some(runtime), only(runtime)).expect("it is installed");
+        }
+        let error = accept_without(&cob(), None, |_| false).expect_err("refused");
+        for words in ["/usr/bin/podman and /usr/bin/docker", "package `podman` or `docker.io`"] {
+            assert!(error.contains(words), "{error}");
+        }
+        let error = accept_without(&cob(), Some(Runtime::Docker), only(Runtime::Podman)).expect_err("refused");
+        assert!(error.contains("lacks /usr/bin/docker; install the package `docker.io`"), "{error}");
         let mut after = cob();
         let need = |id: &str| Need { cob: CobId::new(id).expect("an id"), states: vec![state("present")] };
         after.transitions.push(TransitionNeeds {
@@ -153,9 +162,9 @@ mod tests {
             to: state("up"),
             needs: vec![need("n2/podman")],
         });
-        accept_without(&after, false).expect_err("of another host");
+        accept_without(&after, None, |_| false).expect_err("of another host");
         after.transitions[0].needs.push(need("n1/podman"));
-        accept_without(&after, false).expect("it may be installed first");
-        accept_without(&Cob { observe: true, ..cob() }, false).expect("it is only looked at");
+        accept_without(&after, None, |_| false).expect("it may be installed first");
+        accept_without(&Cob { observe: true, ..cob() }, None, |_| false).expect("it is only looked at");
     }
 }

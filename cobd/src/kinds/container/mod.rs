@@ -1,4 +1,4 @@
-//! The kind back end `container`: a container that podman runs below a unit of systemd.
+//! The kind back end `container`: a container that podman or docker runs below a unit of systemd.
 //!
 //! A container is a service: the content gives the text of a unit ([`unit`]), and the back end `service` starts, stops,
 //! checks and watches this unit, keeps the earlier state and restores it. Only what the unit needs is made here
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   daemon ── check, watch, logs ──> service, with the content {unit, unit_file, ready, …}
-//!     └────── runner ── mover ── podman: image, networks, volumes; secrets into a file in memory
+//!     └────── runner ── mover ── runtime: image, networks, volumes; secrets into a file in memory
 //!                         └───── service: the unit's transition
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! made is never removed. The unit file and the words of commands contain no secrets.
 
 mod backend;
-mod podman;
+mod choice;
+mod runtime;
 mod supplies;
 mod unit;
 

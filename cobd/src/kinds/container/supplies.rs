@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use cob_kinds::{Container, Service};
+use cob_kinds::{Container, Runtime, Service};
 use cob_types::CobId;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::podman::{LABEL, PODMAN, Thing, exists, is_installed, is_ours, podman, unit_of};
+use super::choice::{self, lack_of};
+use super::runtime::{LABEL, Program as _, Thing};
 use super::unit::Derived;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::make_folder;
@@ -22,6 +23,7 @@ use crate::run::remove_folder;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Supplies {
     cob: String,
+    runtime: Runtime,
     /// The transition of the unit.
     task: Task,
     /// The content of the service.
@@ -39,8 +41,8 @@ pub(super) struct Supplies {
 
 impl Supplies {
     pub(super) fn new(cob: &CobId, task: Task, derived: Derived, private: Option<PathBuf>, pulls_first: bool) -> Self {
-        let Derived { content: service, unit, variables, secrets } = derived;
-        Self { cob: cob.to_string(), task, service, unit, private, variables, secrets, pulls_first }
+        let Derived { runtime, content: service, unit, variables, secrets } = derived;
+        Self { cob: cob.to_string(), runtime, task, service, unit, private, variables, secrets, pulls_first }
     }
 
     pub(super) fn goal(&self) -> Goal {
@@ -63,7 +65,7 @@ fn moved(mut call: Supplies) -> Result<(), String> {
     let name = content.container_name(&cob);
     match call.task.goal {
         Goal::Start => call.supply(&content, &name)?,
-        Goal::Stop if call.pulls_first => pull(&content)?,
+        Goal::Stop if call.pulls_first => call.pull(&content)?,
         Goal::Stop | Goal::Adjust | Goal::Reload => {}
     }
     // The end of the action's time limit is the same.
@@ -76,19 +78,20 @@ fn moved(mut call: Supplies) -> Result<(), String> {
 impl Supplies {
     /// Makes image, networks, volumes and the file of secrets for a start.
     fn supply(&self, content: &Container, name: &str) -> Result<(), String> {
-        if !is_installed() {
+        let runtime = self.runtime;
+        if !runtime.is_installed() {
+            let elsewhere = if content.runtime.is_none() { "; `runtime` moves it to another program" } else { "" };
+            return Err(lack_of(&[runtime]) + elsewhere);
+        }
+        choice::note(&self.task.folder, runtime)?;
+        if runtime.has(Thing::Container, name)? && runtime.unit_of(name)? != self.unit {
             return Err(format!(
-                "{PODMAN} does not exist; install the package `podman`, or let the container require a change object \
-                 of the kind `package` that does"
+                "the host has a container {name} that COB did not start; remove it (`{} rm --force {name}`), or \
+                 give this container another `name`",
+                runtime.name()
             ));
         }
-        if exists(Thing::Container, name)? && unit_of(name)? != self.unit {
-            return Err(format!(
-                "the host has a container {name} that COB did not start; remove it (`podman rm --force {name}`), or \
-                 give this container another `name`"
-            ));
-        }
-        pull(content)?;
+        self.pull(content)?;
         for network in content.named_networks() {
             self.make(Thing::Network, network)?;
         }
@@ -100,14 +103,13 @@ impl Supplies {
 
     /// Makes a network or volume that does not exist.
     fn make(&self, thing: Thing, name: &str) -> Result<(), String> {
-        if exists(thing, name)? {
+        if self.runtime.has(thing, name)? {
             return Ok(());
         }
         let label = format!("--label={LABEL}={}", self.cob);
-        let word = if thing == Thing::Network { "network" } else { "volume" };
-        match podman(&[word, "create", &label, name]) {
+        match self.runtime.run(&[thing.word(), "create", &label, name]) {
             // The transition of another container may have made it meanwhile.
-            Err(why) if !exists(thing, name)? => Err(why),
+            Err(why) if !self.runtime.has(thing, name)? => Err(why),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -120,8 +122,9 @@ impl Supplies {
             let value = content.env.get(name).map(String::as_str).unwrap_or_default();
             if value.contains(['\n', '\r', '\0']) {
                 return Err(format!(
-                    "the value of `{name}` has several lines, which podman reads from no file of variables; write \
-                     the secret into a file with a `file-tree`, and mount it with `volumes`"
+                    "the value of `{name}` has several lines, which {} reads from no file of variables; write \
+                     the secret into a file with a `file-tree`, and mount it with `volumes`",
+                    self.runtime.name()
                 ));
             }
             text.extend([name.as_str(), "=", value, "\n"]);
@@ -139,38 +142,60 @@ impl Supplies {
             remove_folder(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
         // Its package may have left before.
-        if !is_installed() {
-            return Ok(());
-        }
-        if exists(Thing::Container, name)? && unit_of(name)? == self.unit {
-            podman(&["rm", "--force", "--ignore", name])?;
-        }
-        if !self.task.leaving {
-            return Ok(());
-        }
-        for volume in content.named_volumes().filter(|_| content.remove_volumes) {
-            if exists(Thing::Volume, volume)? && is_ours(Thing::Volume, volume)? {
-                podman(&["volume", "rm", volume])?;
+        if self.runtime.is_installed() {
+            if self.runtime.has(Thing::Container, name)? && self.runtime.unit_of(name)? == self.unit {
+                let removed = self.runtime.run(&["rm", "--force", name]);
+                // It may have ended meanwhile, and is removed then.
+                if self.runtime.has(Thing::Container, name)? {
+                    removed?;
+                }
+            }
+            if self.task.leaving {
+                clear_made(self.runtime, content)?;
             }
         }
-        for network in content.named_networks() {
-            if exists(Thing::Network, network)? && is_ours(Thing::Network, network)? {
-                // Other containers may use it: the last of these removes it.
-                let _ = podman(&["network", "rm", network]);
+        if self.task.leaving {
+            let all = choice::noted(&self.task.folder);
+            for former in all.into_iter().filter(|former| *former != self.runtime && former.is_installed()) {
+                // It need not work any more.
+                let _ = clear_made(former, content);
             }
+            choice::forget(&self.task.folder)?;
         }
         Ok(())
     }
+
+    /// Loads the image, unless the host has it.
+    fn pull(&self, content: &Container) -> Result<(), String> {
+        if self.runtime.has(Thing::Image, &content.image)? {
+            return Ok(());
+        }
+        let file = content.auth_file.as_ref();
+        let (config, file) = match self.runtime {
+            Runtime::Podman => (None, file.map(|file| format!("--authfile={}", file.display()))),
+            Runtime::Docker => {
+                (file.and_then(|file| file.parent()).map(|folder| format!("--config={}", folder.display())), None)
+            }
+        };
+        let words = config.as_deref().into_iter().chain(["pull"]).chain(file.as_deref());
+        self.runtime.run(&words.chain([content.image.as_str()]).collect::<Vec<_>>()).map(drop)
+    }
 }
 
-/// Loads the image, unless the host has it.
-fn pull(content: &Container) -> Result<(), String> {
-    if exists(Thing::Image, &content.image)? {
-        return Ok(());
+/// Removes the networks and volumes that COB made, once nothing uses them.
+fn clear_made(runtime: Runtime, content: &Container) -> Result<(), String> {
+    for volume in content.named_volumes().filter(|_| content.remove_volumes) {
+        if runtime.has(Thing::Volume, volume)? && runtime.is_ours(Thing::Volume, volume)? {
+            runtime.run(&["volume", "rm", volume])?;
+        }
     }
-    let file = content.auth_file.as_ref().map(|file| format!("--authfile={}", file.display()));
-    let words: Vec<&str> = ["pull"].into_iter().chain(file.as_deref()).chain([content.image.as_str()]).collect();
-    podman(&words).map(drop)
+    for network in content.named_networks() {
+        if runtime.has(Thing::Network, network)? && runtime.is_ours(Thing::Network, network)? {
+            // Other containers may use it: the last of these removes it.
+            let _ = runtime.run(&["network", "rm", network]);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -188,8 +213,8 @@ mod tests {
             "leaving": false, "triggers": [],
         });
         let call = json!({
-            "cob": "n1/web", "task": task, "service": "{}", "unit": "container-web.service", "private": private,
-            "variables": private.join("env-1"), "secrets": ["TOKEN", "WORD"], "pulls_first": false,
+            "cob": "n1/web", "runtime": "docker", "task": task, "service": "{}", "unit": "container-web.service",
+            "private": private, "variables": private.join("env-1"), "secrets": ["TOKEN", "WORD"], "pulls_first": false,
         });
         serde_json::from_value(call).expect("a call")
     }

@@ -36,7 +36,7 @@ const NOTED: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::kinds) struct Task {
     pub(in crate::kinds) goal: Goal,
-    pub(super) folder: PathBuf,
+    pub(in crate::kinds) folder: PathBuf,
     pub(super) identity: String,
     pub(super) working_folder: PathBuf,
     /// For contents with secrets: the folder for their values while the service runs.
