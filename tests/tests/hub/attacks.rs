@@ -68,9 +68,13 @@ fn foreign_and_unknown_things_look_the_same() {
             all.sort();
             all[7]
         };
-        let (here, there) = (time(&foreign), time(&unknown));
-        let (short, long) = (here.min(there), here.max(there));
-        assert!(long < short * 3 + Duration::from_millis(5), "{method} {foreign}: {here:?} and {there:?}");
+        // Other programs may disturb a measurement; a difference of the hub is in all of them.
+        let (mut here, mut there) = Default::default();
+        let is_alike = comes_true(PATIENCE, || {
+            (here, there) = (time(&foreign), time(&unknown));
+            here.max(there) < here.min(there) * 3 + Duration::from_millis(5)
+        });
+        assert!(is_alike, "{method} {foreign}: {here:?} and {there:?}");
     }
     for path in ["/v1/clusters", "/v1/jobs", "/v1/machines"] {
         assert_eq!(yard.user("evil/adm", "GET", path, None), (200, json!([])), "{path}");
