@@ -20,6 +20,7 @@ use cob_kinds::{LvmVolume, OnDeparture};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub(super) use self::tools::has_mapper;
 use self::tools::{Group, Logical, Physical, lvm};
 use super::device::{Data, Device};
 use super::{Entry, Spec, record};
@@ -426,7 +427,7 @@ impl Spec for Entry<LvmVolume> {
         for (program, package) in [(tools::PROGRAM, "lvm2"), ("wipefs", "util-linux")] {
             needs_program(program, package)?;
         }
-        if tools::is_activating()? && !tools::has_mapper() {
+        if tools::is_activating()? && !has_mapper() {
             return Err(
                 "the kernel of this host has no device-mapper, without which a volume has no device: load the \
                         module dm_mod, or use another kernel"
