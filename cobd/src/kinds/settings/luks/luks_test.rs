@@ -8,7 +8,7 @@ use super::super::tests::{content, host, in_namespaces, moved, own_fstab, run, s
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
-use crate::kinds::native::has_program;
+use crate::kinds::native::{Host, has_program};
 use crate::kinds::testing::{Bench, reason};
 
 const MIB: u64 = 1 << 20;
@@ -217,6 +217,8 @@ async fn a_device_is_opened_grown_and_closed() {
     moved(&mut bench, &context, "absent", "present").await;
     let mapping = tools::mapping(&name).expect("open");
     assert_eq!(mapping.size, 16 * MIB);
+    let opened = Device::find(&Host::below(None).expect("this host"), &format!("/dev/mapper/{name}"));
+    assert_eq!(opened.expect("found").expect("there").data().expect("read"), Data::Nothing, "it looks empty");
     run(&format!("printf kept | dd of=/dev/mapper/{name} bs=1 seek=5000000 conv=notrunc,fsync 2>/dev/null"));
     assert!(fs::read_to_string("/etc/crypttab").is_ok_and(|table| table.contains(&name)));
     // Somebody closed it.

@@ -7,7 +7,7 @@
 //! | record | data on the device | effect |
 //! | --- | --- | --- |
 //! | none | nothing | a header is made |
-//! | `making` | nothing, data without a signature, or a header with the recorded UUID that the key does not open; the device has the same size | it is made again |
+//! | `making` | nothing, data without a signature, or a header with the recorded UUID; the device has the same size | it is made again |
 //! | any | a header with the recorded UUID, with the [mark](is_marked), or adopted, that the key opens | it stays, and is opened |
 //! | `erasing` | a header with the recorded UUID that no key opens | it is made again |
 //! | `made`, `found` | no header | refused: the header was lost |
@@ -157,12 +157,17 @@ impl Entry<Luks> {
         }
         Ok(match data {
             Data::Nothing | Data::Unknown(_) => record.stage == Stage::Making,
-            Data::Signatures(_) if data.uuid_of(LUKS) == Some(&record.uuid) => {
-                let is_whole = || tools::is_header(&device.path.display().to_string());
-                let is_usable =
-                    self.is_open(&record.uuid)? || (is_whole()? && self.opens(device, &self.content.key_file)?);
-                !is_usable
-            }
+            Data::Signatures(_) if data.uuid_of(LUKS) == Some(&record.uuid) => match record.stage {
+                // Nobody has used it: it was never complete.
+                Stage::Making => true,
+                Stage::Made | Stage::Found => false,
+                Stage::Erasing => {
+                    let is_whole = || tools::is_header(&device.path.display().to_string());
+                    let is_usable =
+                        self.is_open(&record.uuid)? || (is_whole()? && self.opens(device, &self.content.key_file)?);
+                    !is_usable
+                }
+            },
             Data::Signatures(_) => false,
         })
     }
@@ -231,8 +236,24 @@ impl Entry<Luks> {
         ))
     }
 
-    /// Makes the header with a UUID that is recorded first.
+    /// Whether a header may be made on the device: nobody uses it, except for an unfinished attempt.
+    fn is_free(&self, device: &Device, record: Option<&Record>) -> Result<(), String> {
+        match record.filter(|record| record.stage == Stage::Making) {
+            Some(record) if self.is_open(&record.uuid)? => Ok(()),
+            Some(_) | None => {
+                // Another device of this name is refused.
+                self.is_open("")?;
+                device.is_free()
+            }
+        }
+    }
+
+    /// Makes the header with a UUID that is recorded first, and opens the device for a moment to clear it: zeros that were
+    /// there look like data through the cipher.
     fn make(&self, device: &Device, data: &Data, record: Option<&Record>) -> Result<String, String> {
+        if let Some(record) = record.filter(|record| record.stage == Stage::Making && self.is_live()) {
+            self.close(&record.uuid)?;
+        }
         device.is_free()?;
         let key = self.key(&self.content.key_file)?;
         let uuid = match record.filter(|record| record.stage == Stage::Making) {
@@ -249,11 +270,22 @@ impl Entry<Luks> {
         words.push(&path);
         cryptsetup(&words)?;
         device.sync()?;
-        match device.data()?.uuid_of(LUKS) {
-            Some(found) if found == uuid => self.write_record(Stage::Made, &uuid, device)?,
-            _ => return Err(format!("cryptsetup ended, and {path} has no LUKS header with the UUID {uuid}")),
+        if device.data()?.uuid_of(LUKS) != Some(&uuid) {
+            return Err(format!("cryptsetup ended, and {path} has no LUKS header with the UUID {uuid}"));
         }
+        if self.is_live() {
+            self.open(device)?;
+            let opened = format!("/dev/mapper/{}", self.content.name);
+            let opened = Device::find(&self.host, &opened)?.ok_or_else(|| format!("{opened} disappeared"))?;
+            opened.erase()?;
+        }
+        self.write_record(Stage::Made, &uuid, device)?;
         Ok(uuid)
+    }
+
+    fn open(&self, device: &Device) -> Result<(), String> {
+        let (key, path) = (self.key(&self.content.key_file)?, device.path.display().to_string());
+        cryptsetup(&["open", "--type", "luks", "--key-file", &key, &path, &self.content.name]).map(|_| ())
     }
 
     /// Adds the key of the content with an earlier key.
@@ -390,10 +422,11 @@ impl Spec for Entry<Luks> {
         self.of_use()?;
         let device = self.device()?;
         let data = device.data()?;
-        match self.plan(&device, &data, self.record()?.as_ref())? {
+        let record = self.record()?;
+        match self.plan(&device, &data, record.as_ref())? {
             Plan::Make => {
                 self.key(&self.content.key_file)?;
-                device.is_free()
+                self.is_free(&device, record.as_ref())
             }
             Plan::Keep(uuid) => self.is_open(&uuid).map(|_| ()),
         }
@@ -417,13 +450,12 @@ impl Spec for Entry<Luks> {
             }
         };
         if self.is_live() {
-            let (path, name) = (device.path.display().to_string(), self.content.name.as_str());
-            let key = self.key(&self.content.key_file)?;
             if !self.is_open(&uuid)? {
-                cryptsetup(&["open", "--type", "luks", "--key-file", &key, &path, name])?;
+                self.open(&device)?;
             }
             if self.unused(&device)? > 0 {
-                cryptsetup(&["resize", "--key-file", &key, name])?;
+                let key = self.key(&self.content.key_file)?;
+                cryptsetup(&["resize", "--key-file", &key, &self.content.name])?;
             }
         }
         let is_kept = before.is_some_and(|before| before["table"] == json!(true));
