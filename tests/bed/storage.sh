@@ -5,12 +5,12 @@
 #   tests/bed/storage.sh --stage FOLDER   with the files that `packaging/build.sh stage FOLDER` has put there
 #
 # Where no machine can be emulated it says `skipped: WHY` and ends with 0. COB_BED_KILLS says how often the daemon is killed
-# (default 6), COB_BED_KEEP=1 leaves the machine when something has failed.
+# (default 4), COB_BED_KEEP=1 leaves the machine when something has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 name=${BED_NAME:-storage$$}
 patience=${COB_BED_PATIENCE:-240}
-kills=${COB_BED_KILLS:-6}
+kills=${COB_BED_KILLS:-4}
 
 [ "${1:-}" = --stage ] || { sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 stage=$(realpath "${2:?--stage needs a path}")
