@@ -1,14 +1,14 @@
 //! The kind back end `luks`: an encrypted block device, or an image of one.
 //!
-//! Its header is made once, on a device without data, and never over data that the content does not name. A record in the
-//! change object's own folder has its UUID before `cryptsetup` runs, so a later attempt tells its own unfinished work from
-//! data of others:
+//! Its header is made once, on a device without data, and never over data that the content does not name. A record in
+//! the change object's own folder has its UUID before `cryptsetup` runs, so a later attempt tells its own unfinished
+//! work from data of others:
 //!
 //! | record | data on the device | effect |
 //! | --- | --- | --- |
 //! | none | nothing | a header is made |
-//! | `making` | nothing, data without a signature, or a header with the recorded UUID; the device has the same size | it is made again |
-//! | any | a header with the recorded UUID, with the [mark](is_marked), or adopted, that the key opens | it stays, and is opened |
+//! | `making`, same size | nothing, data without a signature, or a header with the recorded UUID | it is made again |
+//! | any | a header with the recorded UUID, [marked](is_marked) or adopted, that the key opens | it stays, and is opened |
 //! | `erasing` | a header with the recorded UUID that no key opens | it is made again |
 //! | `made`, `found` | no header | refused: the header was lost |
 //! | any | other data | refused, unless the content names them in `overwrite` |
@@ -201,8 +201,8 @@ impl Entry<Luks> {
         let data = data.describe();
         Err(match (found, lost) {
             (Some(uuid), _) => format!(
-                "others made the LUKS header on {path} with the UUID {uuid}; it is not overwritten: write `adopt: \"{uuid}\"` \
-                 to manage it, or `overwrite: \"{name}\"` to lose its data"
+                "others made the LUKS header on {path} with the UUID {uuid}; it is not overwritten: write \
+                 `adopt: \"{uuid}\"` to manage it, or `overwrite: \"{name}\"` to lose its data"
             ),
             (None, Some(record)) => format!(
                 "{path} has lost its LUKS header with the UUID {} and has {data}: restore it (`cryptsetup \
@@ -210,7 +210,8 @@ impl Entry<Luks> {
                 record.uuid
             ),
             (None, None) => format!(
-                "{path} has {data}, which is not overwritten: name another device, or write `overwrite: \"{name}\"` to lose it"
+                "{path} has {data}, which is not overwritten: name another device, or write `overwrite: \"{name}\"` to \
+                 lose it"
             ),
         })
     }
@@ -248,8 +249,8 @@ impl Entry<Luks> {
         }
     }
 
-    /// Makes the header with a UUID that is recorded first, and opens the device for a moment to clear it: zeros that were
-    /// there look like data through the cipher.
+    /// Makes the header with a UUID that is recorded first, and opens the device to clear it: zeros that were there look
+    /// like data through the cipher.
     fn make(&self, device: &Device, data: &Data, record: Option<&Record>) -> Result<String, String> {
         if let Some(record) = record.filter(|record| record.stage == Stage::Making && self.is_live()) {
             self.close(&record.uuid)?;

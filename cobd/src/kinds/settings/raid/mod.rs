@@ -1,8 +1,8 @@
 //! The kind back end `raid`: an array of Linux software RAID.
 //!
-//! It is made once, on devices without data; missing devices are replaced, and no device of others is taken. The UUID of
-//! the array is chosen and recorded in the change object's own folder before `mdadm` runs, so a later attempt tells its own
-//! unfinished work from data of others:
+//! It is made once, on devices without data; missing devices are replaced, and no device of others is taken. The UUID
+//! of the array is chosen and recorded in the change object's own folder before `mdadm` runs, so a later attempt tells
+//! its own unfinished work from data of others:
 //!
 //! | record | found | effect |
 //! | --- | --- | --- |
@@ -37,7 +37,7 @@ const RECORD: &str = "raid.json";
 const ARRAY: &str = "array";
 const DEVICES: &str = "devices";
 const NAME: &str = "name";
-/// The value of [`DEVICES`] if all are in the array, and none is missing.
+/// The value of [`DEVICES`] if no device of the content can join the array.
 const ALL: &str = "all in the array";
 
 /// The array that was begun, made or found.
@@ -48,7 +48,7 @@ struct Record {
     stage: Stage,
     /// The devices of the change object, each with its UUID once it was in the array.
     devices: BTreeMap<String, Option<String>>,
-    /// The UUIDs of devices that were faulty.
+    /// The UUIDs of devices that could not return.
     faulty: BTreeSet<String>,
 }
 
@@ -172,8 +172,8 @@ impl Entry<Raid> {
             && level != self.content.level
         {
             return Err(format!(
-                "{} has the level {level}, and an array never changes its level: write `level: {level}`, or make another \
-                 array and copy the data",
+                "{} has the level {level}, and an array never changes its level: write `level: {level}`, or make \
+                 another array and copy the data",
                 self.link()
             ));
         }
@@ -221,8 +221,8 @@ impl Entry<Raid> {
         let where_ = named.iter().find(|one| one.superblock.as_ref().is_some_and(|block| block.uuid == uuid));
         let where_ = where_.map(|one| format!(", to which {} belongs", one.name)).unwrap_or_default();
         Err(format!(
-            "others made an array with the UUID {uuid}{where_}; it is not overwritten: write `adopt: \"{uuid}\"` to manage \
-             it, or choose another name and other devices"
+            "others made an array with the UUID {uuid}{where_}; it is not overwritten: write \
+             `adopt: \"{uuid}\"` to manage it, or choose another name and other devices"
         ))
     }
 
@@ -275,7 +275,7 @@ impl Entry<Raid> {
         Ok(record)
     }
 
-    /// Starts the array with the devices that are there. It does not start if a device is missing that was there before.
+    /// Starts the array with the devices that are there. It does not start without a device that was there before.
     fn assemble(&self, plan: &Plan) -> Result<(), String> {
         let mut paths: Vec<String> = plan.away.iter().map(|one| one.device.path.display().to_string()).collect();
         if let Some(array) = &plan.array {
@@ -289,17 +289,33 @@ impl Entry<Raid> {
         match array {
             Some(array) if array.is_active => Ok(()),
             Some(array) => Err(format!(
-                "{link} is not started, as devices are missing: attach them, or start it without them by `mdadm --run {}`",
+                "{link} is not started, as devices are missing: attach them, or start it without them by \
+                 `mdadm --run {}`",
                 array.word()
             )),
             None => Err(format!("{link} can't be started: {}", tried.err().unwrap_or_default())),
         }
     }
 
-    /// Brings devices into the array, and names what a person has to do.
+    /// The devices of the content that can join the array. Others are not worth a transition, in which all that requires
+    /// the array has to leave.
+    fn joining(&self, array: &Array, record: Option<&Record>) -> Result<Vec<String>, String> {
+        let mut all = Vec::new();
+        for one in self.named()?.into_iter().filter(|one| array.member(&one.device.path).is_none()) {
+            let can_join = match one.superblock.as_ref().filter(|block| block.uuid == array.uuid) {
+                Some(block) => !record.is_some_and(|record| record.faulty.contains(&block.device)),
+                None => one.is_empty().is_ok(),
+            };
+            if can_join {
+                all.push(one.name);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Brings devices into the array.
     fn repair(&self, array: &Array, mut record: Record, new: &[Named], away: &[Named]) -> Result<Record, String> {
-        let (md, link) = (array.word(), self.link());
-        let mut problems: Vec<String> = Vec::new();
+        let md = array.word();
         let is_named = |path: &Path| {
             let mut named = self.content.all().map(Path::new);
             named.any(|name| name.canonicalize().as_deref().unwrap_or(name) == path)
@@ -310,54 +326,29 @@ impl Entry<Raid> {
                 *uuid = tools::superblock(&path)?.map(|block| block.device);
             }
         }
-        for member in array.members.iter().filter(|member| member.role == Role::Faulty) {
-            if let Ok(Some(block)) = tools::superblock(&member.path) {
-                record.faulty.insert(block.device);
-            }
-            if is_named(&member.path) {
-                problems.push(format!("{} is faulty: name another device in its place", member.path.display()));
-            } else {
-                mdadm(&[&md, "--remove", &member.path.display().to_string()])?;
-            }
+        for member in array.members.iter().filter(|member| member.role == Role::Faulty && !is_named(&member.path)) {
+            mdadm(&[&md, "--remove", &member.path.display().to_string()])?;
         }
         self.write_record(&record)?;
         for one in away {
             let Some(block) = &one.superblock else { continue };
-            let path = one.device.path.display().to_string();
-            if record.faulty.contains(&block.device) {
-                problems.push(format!(
-                    "{} was faulty: name another device in its place, or try it again by `mdadm {md} --re-add {path}`",
-                    one.name
-                ));
-            } else if block.events > array.events()? {
-                problems.push(format!(
-                    "{} belongs to the array and has later data: stop the array, and look which devices have the right data",
-                    one.name
-                ));
-            } else if record.devices.get(&one.name) == Some(&None) {
+            if record.devices.get(&one.name) == Some(&None) {
                 // It was empty before, and an attempt to add it was killed.
                 one.device.erase_upto(SUPERBLOCK)?;
                 self.add(array, &mut record, one)?;
-            } else if let Err(why) = mdadm(&[&md, "--re-add", &path]) {
-                problems.push(format!(
-                    "{} belongs to the array and can't return ({why}): erase it by hand (`mdadm --zero-superblock {path}`, \
-                     `blkdiscard --zeroout {path}`), or name another device",
-                    one.name
-                ));
+                continue;
+            }
+            let has_later = block.events > array.events()?;
+            if has_later || mdadm(&[&md, "--re-add", &one.device.path.display().to_string()]).is_err() {
+                // It is not tried again.
+                record.faulty.insert(block.device.clone());
+                self.write_record(&record)?;
             }
         }
         for one in new {
             self.add(array, &mut record, one)?;
         }
-        let now = self.present(&record)?;
-        if problems.is_empty() && now.missing() > 0 {
-            problems.push(format!(
-                "{link} lacks {} of {} devices: name others in their place",
-                now.missing(),
-                now.slots
-            ));
-        }
-        if problems.is_empty() { Ok(record) } else { Err(problems.join("; ")) }
+        Ok(record)
     }
 
     /// Adds a device without data.
@@ -418,8 +409,8 @@ impl Named {
         let (name, data) = (&self.name, self.device.data()?);
         if data != Data::Nothing {
             return Err(format!(
-                "{name} has {}, which is not overwritten: name another device, or erase it by hand (`wipefs --all {name}` \
-                 and `blkdiscard --zeroout {name}`)",
+                "{name} has {}, which is not overwritten: name another device, or erase it by hand (`wipefs \
+                 --all {name}` and `blkdiscard --zeroout {name}`)",
                 data.describe()
             ));
         }
@@ -460,17 +451,9 @@ impl Spec for Entry<Raid> {
         if !self.leads_to(&array) {
             found[NAME] = json!(format!("another than {}", array.word()));
         }
-        let of = |name: &String| {
-            let device = Device::find(&self.host, name).ok().flatten();
-            device.and_then(|device| array.member(&device.path)).map(|member| member.role)
-        };
-        let not_in: Vec<&String> = self.content.all().filter(|name| of(name).is_none()).collect();
-        let is_faulty = |member: &&tools::Member| member.role == Role::Faulty;
-        let faulty: Vec<String> =
-            array.members.iter().filter(is_faulty).map(|member| member.path.display().to_string()).collect();
-        if !not_in.is_empty() || !faulty.is_empty() || array.missing() > 0 {
-            let of = format!("{} of {}", array.missing(), array.slots);
-            found[DEVICES] = json!({ "not in the array": not_in, "faulty": faulty, "missing": of });
+        let joining = self.joining(&array, record.as_ref())?;
+        if !joining.is_empty() {
+            found[DEVICES] = json!({ "not in the array": joining });
         }
         Ok(Some(found))
     }
@@ -532,6 +515,34 @@ impl Spec for Entry<Raid> {
             array.word(),
             self.content.name
         ))
+    }
+
+    fn remark(&self) -> Result<Option<String>, String> {
+        let record = self.record()?;
+        let Some(array) =
+            tools::arrays()?.into_iter().find(|array| record.as_ref().is_some_and(|r| r.uuid == array.uuid))
+        else {
+            return Ok(None);
+        };
+        let faulty = array.members.iter().filter(|member| member.role == Role::Faulty);
+        let mut all: Vec<String> = faulty
+            .map(|member| format!("{} is faulty: name another device in its place", member.path.display()))
+            .collect();
+        for name in self.content.all() {
+            match Device::find(&self.host, name)?.map(|device| array.member(&device.path).is_some()) {
+                Some(true) => {}
+                Some(false) => all.push(format!(
+                    "{name} can't join the array, as it has other data (`wipefs {name}`) or did not return (`mdadm {} --add \
+                     {name}` tries it again): erase it, or name another device",
+                    array.word()
+                )),
+                None => all.push(format!("{name} does not exist: attach it, or name another device in its place")),
+            }
+        }
+        if array.missing() > 0 {
+            all.push(format!("{} of {} devices are missing", array.missing(), array.slots));
+        }
+        Ok((!all.is_empty()).then(|| all.join("; ")))
     }
 
     fn restore(&self, _before: Option<&Value>) -> Result<(), String> {

@@ -38,7 +38,8 @@ fn an_array_is_read_from_the_kernel_and_its_report() {
     write("array_state", "inactive");
     let array = tools::array(folder.path(), "/dev/md127".into(), detail).expect("read");
     assert!(!array.is_active && array.missing() == 1);
-    let text = "MD_NAME=any:data\nMD_UUID=0b2f5a10:11118222:83334444:44636f62\nMD_DEV_UUID=4b59cb8e:410f827e:8d0613b1:9ebb492f\nMD_EVENTS=16\n";
+    let text = "MD_NAME=any:data\nMD_UUID=0b2f5a10:11118222:83334444:44636f62\n\
+                MD_DEV_UUID=4b59cb8e:410f827e:8d0613b1:9ebb492f\nMD_EVENTS=16\n";
     let block = tools::superblock_in(text).expect("read");
     assert_eq!((block.uuid.as_str(), block.events, block.name.as_str()), (UUID, 16, "any:data"));
     assert_eq!(tools::superblock_in("MD_LEVEL=raid1\n"), None);
@@ -144,17 +145,14 @@ async fn a_missing_device_returns_and_a_faulty_device_is_replaced() {
     run(&format!("mdadm -q {md} --fail {0} --remove {0}", disks.paths[1]));
     let found = bench.check(&first).await;
     assert!(found.state.is_ok_and(|state| state == *"outdated"));
-    assert!(found.difference.contains(&disks.paths[1]) && found.difference.contains("1 of 2"), "{}", found.difference);
+    assert!(found.difference.contains(&disks.paths[1]), "{}", found.difference);
     moved(&mut bench, &first, "outdated", "present").await;
     run(&format!("mdadm --wait {md} 2>/dev/null || true"));
     // A faulty device is named, and never taken again by itself.
     run(&format!("mdadm -q {md} --fail {}", disks.paths[1]));
-    assert_eq!(bench.state(&first).await, "outdated");
-    let why = reason(bench.transition(&first, "outdated", "present").await);
-    assert!(why.contains(&format!("{} is faulty: name another device", disks.paths[1])), "{why}");
-    run(&format!("mdadm -q {md} --remove {}", disks.paths[1]));
-    let why = reason(bench.transition(&first, "outdated", "present").await);
-    assert!(why.contains("was faulty") && why.contains("--re-add"), "{why}");
+    let found = bench.check(&first).await;
+    assert!(found.state.is_ok_and(|state| state == *"present"), "the array works without it");
+    assert!(found.difference.contains("is faulty: name another device"), "{}", found.difference);
     // Another device takes its place.
     let second = bench.context(&kind, &disks.content(&[0, 2], ""));
     moved(&mut bench, &second, "outdated", "present").await;
