@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 23] = [
+const SETTINGS: [&str; 25] = [
     "acme-certificate",
     "alternative",
     "apt-source",
@@ -53,12 +53,14 @@ const SETTINGS: [&str; 23] = [
     "ha-set",
     "host-entry",
     "hostname",
+    "luks",
     "lvm-volume",
     "network",
     "nfs-export",
     "node-packages",
     "partition",
     "python-env",
+    "raid",
     "swap-file",
     "timezone",
 ];

@@ -34,6 +34,7 @@ mod host_entry;
 mod hostname;
 mod kernel_module;
 mod kind;
+mod luks;
 mod lvm_volume;
 mod mariadb;
 mod mount;
@@ -45,6 +46,7 @@ mod partition;
 mod postgresql;
 mod private_key;
 mod python_env;
+mod raid;
 mod service;
 mod source;
 mod sql;
@@ -86,6 +88,7 @@ pub use kind::{
     Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
     plain_transition, state,
 };
+pub use luks::Luks;
 pub use lvm_volume::{LvmVolume, VolumeSize};
 pub use mariadb::{MariadbDatabase, MariadbGrant, MariadbServer, MariadbTls, MariadbUser};
 pub use mount::{Mount, unit_name};
@@ -99,6 +102,7 @@ pub use postgresql::{
 };
 pub use private_key::{KeyType, PrivateKey};
 pub use python_env::PythonEnv;
+pub use raid::Raid;
 pub use service::{OnChange, STALE, Service, UNITS, UnitText, full_unit_name};
 pub use source::{Size, without_user};
 pub use sql::aside_name;
@@ -138,6 +142,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<SwapFile>(),
     Entry::of::<Partition>(),
     Entry::of::<LvmVolume>(),
+    Entry::of::<Luks>(),
+    Entry::of::<Raid>(),
     Entry::of::<Filesystem>(),
     Entry::of::<NfsExport>(),
     Entry::of::<User>(),

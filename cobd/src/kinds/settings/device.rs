@@ -177,17 +177,30 @@ impl Device {
         self.write_zeros(&probes(self.size))
     }
 
+    /// The same for a device with a single header that names it: this part is overwritten last, so that the device is
+    /// known until it is clear. Nobody else can take the device meanwhile.
+    pub(super) fn erase_upto(&self, header: (u64, u64)) -> Result<(), String> {
+        let (start, end) = (header.0, (header.0 + header.1).min(self.size));
+        let around = |(at, length): (u64, u64)| {
+            let before = (at, start.min(at + length).saturating_sub(at));
+            let from = end.max(at);
+            [before, (from, (at + length).saturating_sub(from))]
+        };
+        let rest: Vec<(u64, u64)> = probes(self.size).into_iter().flat_map(around).filter(|part| part.1 > 0).collect();
+        let mut options = OpenOptions::new();
+        options.write(true);
+        if self.is_block {
+            options.custom_flags(exclusive());
+        }
+        let file = options.open(&self.path).map_err(|error| self.failed(&error))?;
+        let written = zero(&file, &rest).and_then(|()| zero(&file, &[(start, end.saturating_sub(start))]));
+        written.map_err(|error| self.failed(&error))
+    }
+
     /// Writes zeros to parts of the device, and waits until the device has them.
     pub(super) fn write_zeros(&self, parts: &[(u64, u64)]) -> Result<(), String> {
-        let written = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).open(&self.path)?;
-            for (at, length) in parts {
-                file.seek(SeekFrom::Start(*at))?;
-                file.write_all(&vec![0; usize::try_from(*length).unwrap_or_default()])?;
-            }
-            file.sync_all()
-        };
-        written().map_err(|error| self.failed(&error))
+        let file = OpenOptions::new().write(true).open(&self.path);
+        file.and_then(|file| zero(&file, parts)).map_err(|error| self.failed(&error))
     }
 
     /// Removes all signatures.
@@ -209,14 +222,13 @@ impl Device {
             let path = self.path.display();
             Err(format!("{path} is in use by {by}, so nothing is written there; stop the use, or name another device"))
         };
-        let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or_default();
         if let [first, ..] = self.loops().as_slice() {
             return in_use(&first.display().to_string());
         }
         if !self.is_block {
             return Ok(());
         }
-        match OpenOptions::new().read(true).custom_flags(exclusive).open(&self.path) {
+        match OpenOptions::new().read(true).custom_flags(exclusive()).open(&self.path) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 let mounts = self.mounts()?;
@@ -250,6 +262,20 @@ impl Device {
         }
         mounted::of_devices(&devices)
     }
+}
+
+/// The flag with which only one program, and no user in the kernel, has a block device open.
+fn exclusive() -> i32 {
+    i32::try_from(OFlags::EXCL.bits()).unwrap_or_default()
+}
+
+/// Writes zeros to parts of a file, and waits until its device has them.
+fn zero(mut file: &File, parts: &[(u64, u64)]) -> io::Result<()> {
+    for (at, length) in parts {
+        file.seek(SeekFrom::Start(*at))?;
+        file.write_all(&vec![0; usize::try_from(*length).unwrap_or_default()])?;
+    }
+    file.sync_all()
 }
 
 /// The parts that are read in a search for unknown data: both ends, and samples between them.

@@ -37,8 +37,10 @@ mod hostname;
 mod ignored;
 mod kernel_log;
 mod kernel_module;
+mod luks;
 mod lvm_volume;
 mod mariadb;
+mod marked;
 mod mount;
 mod mount_absent;
 mod mounted;
@@ -55,6 +57,7 @@ mod partition;
 mod place;
 mod postgresql;
 mod python_env;
+mod raid;
 mod record;
 mod refused;
 mod remount;
@@ -74,8 +77,8 @@ mod user;
 mod web_test;
 
 use cob_kinds::{
-    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, LvmVolume, NodePackages, Partition,
-    PythonEnv, SwapFile, Timezone,
+    Absent, Alternative, AptSource, Divert, Filesystem, Firewall, GitCheckout, Luks, LvmVolume, NodePackages,
+    Partition, PythonEnv, Raid, SwapFile, Timezone,
 };
 
 pub(crate) use self::network::configures_interfaces;
@@ -109,6 +112,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
+    &Plain::<Luks>::KIND,
     &Plain::<LvmVolume>::KIND,
     &mariadb::DatabaseSetting,
     &mariadb::GrantSetting,
@@ -124,6 +128,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &postgresql::RoleSetting,
     &certificate::PrivateKeySetting,
     &Plain::<PythonEnv>::KIND,
+    &Plain::<Raid>::KIND,
     &Plain::<SwapFile>::KIND,
     &sysctl::SysctlSetting,
     &Plain::<Timezone>::KIND,

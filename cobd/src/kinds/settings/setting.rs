@@ -197,6 +197,14 @@ pub(in crate::kinds) trait Spec {
     /// Restores the original state.
     fn restore(&self, before: Option<&Value>) -> Result<(), String>;
 
+    /// What a person has to know although it is as desired.
+    ///
+    /// # Errors
+    /// The reason why that is unknown, as text.
+    fn remark(&self) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
     /// The values that dependents get while it is present.
     ///
     /// # Errors
@@ -268,7 +276,7 @@ fn checked(setting: &dyn Reader, call: &Call) -> Result<Found, String> {
     let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
     let wrong: Vec<String> = differs.into_iter().chain(of_use(setting, spec, call).err()).collect();
     Ok(match wrong.is_empty() {
-        true => Found::state("present").with_exports(spec.exports()?),
+        true => Found::differing("present", spec.remark()?.unwrap_or_default()).with_exports(spec.exports()?),
         false => Found::differing("outdated", wrong.join("; ")),
     })
 }

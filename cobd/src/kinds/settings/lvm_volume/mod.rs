@@ -20,6 +20,7 @@ use cob_kinds::{LvmVolume, OnDeparture};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub(super) use self::tools::has_mapper;
 use self::tools::{Group, Logical, Physical, lvm};
 use super::device::{Data, Device};
 use super::{Entry, Spec, record};
@@ -291,6 +292,7 @@ impl Entry<LvmVolume> {
             let words =
                 ["lvcreate", "--yes", "--name", &self.content.name, "--extents", &extents, "--addtag", &record.mark];
             lvm(&[&words, wipe, &[&self.content.group]].concat())?;
+            self.clear_new()?;
         }
         let group = self.present_group()?;
         let volume = group.volume(&self.content.name).ok_or_else(|| format!("{name} disappeared"))?;
@@ -306,6 +308,28 @@ impl Entry<LvmVolume> {
         if !is_known || stage != record.stage {
             (record.stage, record.volume) = (stage, Some(volume.uuid.clone()));
             self.write_record(record)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a new volume look empty: free extents of a group on an encrypted device have what zeros are through the cipher.
+    fn clear_new(&self) -> Result<(), String> {
+        if !tools::is_activating()? {
+            return Ok(());
+        }
+        let path = format!("/dev/{}", self.full_name());
+        let device = Device::find(&self.host, &path)?.ok_or_else(|| format!("{path} disappeared"))?;
+        device.erase()
+    }
+
+    /// Deactivates a volume that stays in a group of change objects and that nobody uses, so that the devices of the group
+    /// can leave after it.
+    fn deactivate(&self) -> Result<(), String> {
+        let Some(group) = tools::group(&self.content.group)?.filter(|group| group.has_tag(TAG)) else { return Ok(()) };
+        let is_active = group.volume(&self.content.name).is_some_and(|volume| volume.is_active);
+        let device = Device::find(&self.host, &format!("/dev/{}", self.full_name()))?;
+        if is_active && device.is_some_and(|device| device.is_free().is_ok()) {
+            lvm(&["lvchange", "--activate", "n", &self.full_name()])?;
         }
         Ok(())
     }
@@ -426,7 +450,7 @@ impl Spec for Entry<LvmVolume> {
         for (program, package) in [(tools::PROGRAM, "lvm2"), ("wipefs", "util-linux")] {
             needs_program(program, package)?;
         }
-        if tools::is_activating()? && !tools::has_mapper() {
+        if tools::is_activating()? && !has_mapper() {
             return Err(
                 "the kernel of this host has no device-mapper, without which a volume has no device: load the \
                         module dm_mod, or use another kernel"
@@ -476,6 +500,7 @@ impl Spec for Entry<LvmVolume> {
                 self.erase(&mut record)?;
             }
             self.clear(&record)?;
+            self.deactivate()?;
         }
         record::delete(&self.own, RECORD)
     }

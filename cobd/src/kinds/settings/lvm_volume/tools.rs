@@ -178,7 +178,7 @@ pub(super) fn is_activating() -> Result<bool, String> {
 }
 
 /// Whether the kernel has a device-mapper. To open its device loads the module.
-pub(super) fn has_mapper() -> bool {
+pub(in crate::kinds::settings) fn has_mapper() -> bool {
     let is_listed = || fs::read_to_string("/proc/misc").is_ok_and(|list| list.contains("device-mapper"));
     is_listed() || OpenOptions::new().read(true).write(true).open(MAPPER).is_ok()
 }

@@ -31,13 +31,12 @@ use self::kernel::Known;
 use self::space::Wanted;
 use self::table::{Found, Part, Table};
 use super::device::{Data, Device};
+use super::marked::{is_marked, marked_uuid};
 use super::{Entry, Spec, record};
-use crate::kinds::native::{Host, NOTE, needs_program, new_uuid, random};
+use crate::kinds::native::{Host, NOTE, needs_program};
 
 /// The file with the record.
 const RECORD: &str = "partition.json";
-/// The end of the UUIDs of partitions that change objects make.
-const MARK: &[u8; 3] = b"cob";
 /// The types of signatures of a GPT, as `wipefs` names them.
 const OF_TABLE: [&str; 2] = ["gpt", "PMBR"];
 /// The keys of a look.
@@ -172,18 +171,6 @@ impl Disk {
 /// Whether there are no data but signatures of a GPT.
 fn is_rest_of_table(data: &Data) -> bool {
     matches!(data, Data::Signatures(all) if all.iter().all(|one| OF_TABLE.contains(&one.kind.as_str())))
-}
-
-/// A random UUID with the mark: the version 8 is for own rules.
-fn marked_uuid() -> Result<String, String> {
-    let mut bytes: [u8; 16] = random()?;
-    bytes[13..].copy_from_slice(MARK);
-    Ok(new_uuid(8, bytes))
-}
-
-/// Whether a partition with this UUID was made by a change object.
-fn is_marked(uuid: &str) -> bool {
-    uuid.as_bytes().get(14) == Some(&b'8') && uuid.ends_with(&hex::encode(MARK))
 }
 
 /// A number of bytes as a content writes it.
