@@ -114,15 +114,13 @@ impl Writer<'_> {
 
     /// The action of an automator with the effect of a command.
     fn action(&mut self, node: &Node) -> Option<JsonValue> {
-        let command = match &node.value {
-            Value::Map(_) => {
-                let mut of = Fields::of("an action", node);
-                let run = of.take("run");
-                self.rest(of);
-                run?
-            }
-            _ => node,
-        };
+        let mut command = node;
+        if node.map().is_some() {
+            let mut of = Fields::of("an action", node);
+            let run = of.take("run");
+            self.rest(of);
+            command = run?;
+        }
         let Some(text) = command.text() else {
             self.no_counterpart("an action with a list of words has no counterpart in Coopr", command.mark);
             return None;
