@@ -5,6 +5,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use cob_types::BlobHash;
 use rustix::fs::OFlags;
@@ -20,6 +22,10 @@ const END: u64 = 1 << 20;
 const SAMPLES: u64 = 64;
 /// The length of a sample.
 const SAMPLE: u64 = 4096;
+/// How often a device that is busy without a mount is looked at again.
+const LOOKS: u32 = 5;
+/// The time between these looks.
+const LOOK: Duration = Duration::from_millis(40);
 
 /// A block device or an image file.
 #[derive(Debug)]
@@ -228,9 +234,20 @@ impl Device {
         if !self.is_block {
             return Ok(());
         }
-        match OpenOptions::new().read(true).custom_flags(exclusive()).open(&self.path) {
+        let open = || OpenOptions::new().read(true).custom_flags(exclusive()).open(&self.path);
+        let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        let mut opened = open();
+        for _ in 0..LOOKS {
+            // The check of another change object opens it in the same way, for a moment.
+            if !opened.as_ref().is_err_and(is_busy) || !self.mounts()?.is_empty() {
+                break;
+            }
+            thread::sleep(LOOK);
+            opened = open();
+        }
+        match opened {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            Err(error) if is_busy(&error) => {
                 let mounts = self.mounts()?;
                 let at = mounts.first().map(|mount| format!("a mount on {}", mount.display()));
                 in_use(&at.unwrap_or_else(|| "the kernel (a mount, swap, a volume or a partition)".to_owned()))

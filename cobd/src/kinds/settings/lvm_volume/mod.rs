@@ -326,12 +326,13 @@ impl Entry<LvmVolume> {
     /// can leave after it.
     fn deactivate(&self) -> Result<(), String> {
         let Some(group) = tools::group(&self.content.group)?.filter(|group| group.has_tag(TAG)) else { return Ok(()) };
-        let is_active = group.volume(&self.content.name).is_some_and(|volume| volume.is_active);
-        let device = Device::find(&self.host, &format!("/dev/{}", self.full_name()))?;
-        if is_active && device.is_some_and(|device| device.is_free().is_ok()) {
-            lvm(&["lvchange", "--activate", "n", &self.full_name()])?;
+        if !group.volume(&self.content.name).is_some_and(|volume| volume.is_active) {
+            return Ok(());
         }
-        Ok(())
+        // LVM waits for others that look at the device for a moment.
+        let Err(why) = lvm(&["lvchange", "--activate", "n", &self.full_name()]) else { return Ok(()) };
+        let device = Device::find(&self.host, &format!("/dev/{}", self.full_name()))?;
+        if device.is_some_and(|device| device.is_free().is_ok()) { Err(why) } else { Ok(()) }
     }
 
     /// Removes the volume that the change object made, and with it a group and devices that nobody else uses.
