@@ -12,7 +12,7 @@ use serde_with::skip_serializing_none;
 
 use crate::id::HostName;
 use crate::kind::Command;
-use crate::words::{foreign, span};
+use crate::words::{foreign, shell_word, span};
 
 /// The longest time that a command may take, in milliseconds.
 pub const LONGEST_MS: u64 = 3_600_000;
@@ -255,7 +255,7 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    shell_word(word)
 }
 
 #[cfg(test)]

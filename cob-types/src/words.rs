@@ -177,6 +177,12 @@ pub fn parse_duration(text: &str) -> Option<u64> {
     if number.is_empty() { None } else { Some(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor)) }
 }
 
+/// Any text as a single word of a shell (POSIX.1-2024, XCU 2.2.2).
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;

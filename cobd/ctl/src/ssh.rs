@@ -16,7 +16,7 @@ use cob_trust::enrol::Token;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-use crate::words::{clean_to, span};
+use crate::words::{clean_to, shell_word, span};
 
 /// The prefix of each line of a script's answer.
 const MARK: &str = "cob:";
@@ -256,17 +256,12 @@ impl Ssh {
 
 /// The command for the user's shell on the host, for any shell.
 fn remote(sudo: bool, script: &str, args: &[&str]) -> String {
-    let mut line = format!("{}sh -c {} cob", if sudo { "sudo -n -- " } else { "" }, quoted(script));
+    let mut line = format!("{}sh -c {} cob", if sudo { "sudo -n -- " } else { "" }, shell_word(script));
     for arg in args {
         line.push(' ');
-        line.push_str(&quoted(arg));
+        line.push_str(&shell_word(arg));
     }
     line
-}
-
-/// Quotes any text as one word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Whether a server closed a connection before it started: the script has not run then.

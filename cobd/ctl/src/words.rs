@@ -13,7 +13,7 @@ use cob_types::status::{
     SwitchStage, Trouble, Wait, WindowWait,
 };
 use cob_types::words::join;
-pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, span};
+pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, shell_word, span};
 use cob_types::{StateName, calendar};
 
 /// The longest text of a host that is shown in a line.

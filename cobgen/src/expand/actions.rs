@@ -12,6 +12,7 @@
 //! that the service was configured with, not the configuration itself, which may hold secrets.
 
 use cob_types::kind::KindCheck;
+use cob_types::words::shell_word;
 use cob_types::{Command, Kind, KindName, StateName, Transition};
 
 use super::Report;
@@ -235,7 +236,7 @@ fn words(command: &Command) -> String {
         Command::Shell(text) => shell.into_iter().chain([text.clone()]).collect(),
         Command::Argv(words) => words.clone(),
     };
-    let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    let quoted = words.iter().map(|word| shell_word(word));
     quoted.collect::<Vec<_>>().join(" ")
 }
 

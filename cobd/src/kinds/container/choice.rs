@@ -11,7 +11,7 @@ use crate::durable::{self, Sync};
 use crate::kinds::backend::make_folder;
 
 /// The note in the container's folder: the runtimes that it has had, a line each, the last of which is the present one.
-/// It outlives the container, so that a program that is installed later takes none over.
+/// The note outlives the container, so that a later installation of the other program changes nothing.
 const NOTE: &str = "runtime";
 
 /// The runtime of a container with this folder: that of the content, otherwise that of its last start, otherwise the

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use cob_kinds::{Container, Health, Runtime};
+use cob_types::words::shell_word;
 use cob_types::{CobId, Command, canonical, secret};
 use serde_json::json;
 
@@ -146,7 +147,7 @@ impl Lines {
     }
 }
 
-/// What `podman generate systemd --new` writes.
+/// The lines that `podman generate systemd --new` writes.
 fn podman_service(text: &mut Lines, content: &Container, cob: &CobId, grace: u64, variables: Option<&Path>) {
     let podman = Runtime::Podman.program().join(" ");
     text.line("Type=notify");
@@ -164,8 +165,8 @@ fn podman_service(text: &mut Lines, content: &Container, cob: &CobId, grace: u64
     text.line(&format!("ExecStopPost={podman} rm --force --ignore --time={grace} --cidfile=%t/%n.ctr-id"));
 }
 
-/// The main process is docker's client, which ends with the container. What stops and removes finds the container by
-/// its label: one of the same name may belong to somebody else.
+/// The main process is docker's client, which ends with the container. Stop and removal find the container by its label,
+/// because a container of the same name may belong to somebody else.
 fn docker_service(text: &mut Lines, content: &Container, cob: &CobId, grace: u64, variables: Option<&Path>) {
     let docker = Runtime::Docker.program().join(" ");
     let name = content.container_name(cob);
@@ -232,15 +233,12 @@ fn options(content: &Container, cob: &CobId, runtime: Runtime, variables: Option
     if is_docker {
         add("rm", &true);
         add("label", &format!("{}={}", runtime.unit_label(), content.unit_name(cob)));
-        add("pull", &"missing");
-        // The journal has the output; this is a bounded copy for `docker logs`.
-        add("log-driver", &"local");
-    } else {
-        add("pull", &"missing");
-        add("log-driver", &"journald");
-        if let Some(file) = &content.auth_file {
-            add("authfile", &file.display());
-        }
+    }
+    add("pull", &"missing");
+    // The journal has docker's output, too, from its client; this is a bounded copy for `docker logs`.
+    add("log-driver", &if is_docker { "local" } else { "journald" });
+    if let Some(file) = content.auth_file.as_ref().filter(|_| !is_docker) {
+        add("authfile", &file.display());
     }
     match content.entrypoint.first() {
         Some(program) if is_docker => add("entrypoint", program),
@@ -291,8 +289,7 @@ fn options(content: &Container, cob: &CobId, runtime: Runtime, variables: Option
 
 /// A list of words as a text for a shell.
 fn shell_words(words: &[String]) -> String {
-    let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A word of a line in a unit file, as systemd reads it back.

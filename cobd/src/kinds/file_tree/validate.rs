@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cob_files::{TreePath, Validator};
+use cob_types::words::shell_word;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::watch::real;
@@ -74,7 +75,7 @@ impl Programs {
         new(name).and_then(|mut file| file.write_all(text)).map_err(failed)?;
         let mut output = tempfile::tempfile_in(&self.folder).map_err(failed)?;
         let stream = || output.try_clone().map(Stdio::from).map_err(failed);
-        let quoted = format!("'{}'", self.folder.join(name).to_string_lossy().replace('\'', r"'\''"));
+        let quoted = shell_word(&self.folder.join(name).to_string_lossy());
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(command.replace('%', &quoted)).process_group(0);
         shell.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);

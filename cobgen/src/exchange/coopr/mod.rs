@@ -6,6 +6,8 @@
 mod read;
 mod write;
 
+use cob_types::words::shell_word;
+
 use crate::model::{Key, Node, Value};
 
 pub use read::{Imported, read};
@@ -57,7 +59,8 @@ fn is_empty(node: &Node) -> bool {
     }
 }
 
-/// What a command prints before the attributes of an action, and what overlays the configuration with them.
+/// The parts of a command before and after the attributes of an action: it prints them, and lays them over the
+/// configuration.
 const ATTRIBUTES: (&str, &str) =
     ("printf '%s' ", " | jq --slurp '.[0] * .[1]' \"$COB_CONTENT\" - > \"$COB_STATE_DIR/attributes.json\" && ");
 /// The option of `chef-solo` before the run list.
@@ -65,12 +68,12 @@ const RUN_LIST: &str = " --override-runlist ";
 
 /// The command for Chef's run list with the configuration, overlaid with the attributes of the action.
 fn chef(list: &str, attributes: Option<&str>) -> String {
-    let run = |file: &str| format!("chef-solo --json-attributes \"{file}\"{RUN_LIST}{}", quoted(list));
+    let run = |file: &str| format!("chef-solo --json-attributes \"{file}\"{RUN_LIST}{}", shell_word(list));
     let (print, overlay) = ATTRIBUTES;
     match attributes {
         None => run("$COB_CONTENT"),
         Some(attributes) => {
-            format!("{print}{}{overlay}{}", quoted(attributes), run("$COB_STATE_DIR/attributes.json"))
+            format!("{print}{}{overlay}{}", shell_word(attributes), run("$COB_STATE_DIR/attributes.json"))
         }
     }
 }
@@ -87,13 +90,8 @@ fn of_chef(command: &str) -> Option<(String, Option<String>)> {
     (chef(&list, attributes.as_deref()) == command).then_some((list, attributes))
 }
 
-/// A text as a word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// The text of [`quoted`].
+/// The text of a [`shell_word`].
 fn unquoted(word: &str) -> Option<String> {
     let text = word.strip_prefix('\'')?.strip_suffix('\'')?.replace(r"'\''", "'");
-    (quoted(&text) == word).then_some(text)
+    (shell_word(&text) == word).then_some(text)
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use cob_kinds::{AcmeCertificate, Proof};
+use cob_types::words::shell_word;
 use sha2::{Digest as _, Sha256};
 
 use super::super::place;
@@ -104,7 +105,7 @@ impl Client<'_> {
         let mut command = self.command(&client, &folder.join("request.pem"), limit);
         if let Some(hook) = &running.hook {
             let calls = folder.join(CALLS);
-            let [calls, hook] = [calls.as_path(), hook].map(|path| place::text(path).map(quoted));
+            let [calls, hook] = [calls.as_path(), hook].map(|path| place::text(path).map(shell_word));
             let script = format!("#!/bin/sh\necho \"$1 $2 $3\" >> {} || exit\nexec {} \"$@\"\n", calls?, hook?);
             write(&folder, "hook", 0o700, &script)?;
             command.env("EXEC_PATH", folder.join("hook"));
@@ -273,11 +274,6 @@ fn after_time(line: &str) -> Option<&str> {
     time.bytes().enumerate().all(is_time).then_some(rest)
 }
 
-/// A word for the shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 fn write(folder: &Path, name: &str, mode: u32, text: &str) -> Result<(), String> {
     let written = durable::write_file(folder, name, mode, text.as_bytes(), Sync::Later);
     written.map_err(|error| format!("{}: {error}", folder.join(name).display()))
@@ -334,6 +330,6 @@ mod tests {
     fn records_that_were_set_and_not_removed_are_left() {
         let calls = "present a. 1\npresent b. 2\ncleanup a. 1\npresent a. 3\n";
         assert_eq!(left_of(calls), ["b. 2", "a. 3"]);
-        assert_eq!(quoted("/a b's"), r"'/a b'\''s'");
+        assert_eq!(shell_word("/a b's"), r"'/a b'\''s'");
     }
 }
