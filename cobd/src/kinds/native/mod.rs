@@ -223,8 +223,15 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
 pub(super) fn new_uuid(version: u8, mut bytes: [u8; 16]) -> String {
     bytes[6] = (version << 4) | (bytes[6] & 0x0f);
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
-    let hex = hex::encode(bytes);
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    in_groups(&hex::encode(bytes))
+}
+
+/// The 32 hexadecimal digits of a UUID in their five groups. Another text stays as it is.
+pub(super) fn in_groups(hex: &str) -> String {
+    match [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| hex.get(group)) {
+        [Some(a), Some(b), Some(c), Some(d), Some(e)] => [a, b, c, d, e].join("-"),
+        _ => hex.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -130,6 +130,11 @@ impl Device {
         Ok(Some(Self { path, is_block, size, number: meta.rdev() }))
     }
 
+    /// The path as a word for programs.
+    pub(super) fn word(&self) -> String {
+        self.path.display().to_string()
+    }
+
     fn failed(&self, error: &io::Error) -> String {
         format!("{}: {error}", self.path.display())
     }
@@ -234,26 +239,22 @@ impl Device {
         if !self.is_block {
             return Ok(());
         }
-        let open = || OpenOptions::new().read(true).custom_flags(exclusive()).open(&self.path);
-        let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
-        let mut opened = open();
-        for _ in 0..LOOKS {
+        for look in 0.. {
+            let opened = OpenOptions::new().read(true).custom_flags(exclusive()).open(&self.path);
+            let Err(error) = opened else { break };
+            if error.kind() != io::ErrorKind::ResourceBusy {
+                return Err(self.failed(&error));
+            }
+            if let [first, ..] = self.mounts()?.as_slice() {
+                return in_use(&format!("a mount on {}", first.display()));
+            }
+            if look == LOOKS {
+                return in_use("the kernel (a mount, swap, a volume or a partition)");
+            }
             // The check of another change object opens it in the same way, for a moment.
-            if !opened.as_ref().is_err_and(is_busy) || !self.mounts()?.is_empty() {
-                break;
-            }
             thread::sleep(LOOK);
-            opened = open();
         }
-        match opened {
-            Ok(_) => Ok(()),
-            Err(error) if is_busy(&error) => {
-                let mounts = self.mounts()?;
-                let at = mounts.first().map(|mount| format!("a mount on {}", mount.display()));
-                in_use(&at.unwrap_or_else(|| "the kernel (a mount, swap, a volume or a partition)".to_owned()))
-            }
-            Err(error) => Err(self.failed(&error)),
-        }
+        Ok(())
     }
 
     /// The loop devices that use an image file.

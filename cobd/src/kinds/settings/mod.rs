@@ -13,6 +13,7 @@ mod archive;
 mod attributes;
 mod augeas;
 mod authorized_key;
+mod boot_table;
 mod certificate;
 mod conf;
 mod config_keys;

@@ -13,23 +13,14 @@ use std::time::Duration;
 use cob_kinds::Mount;
 use serde_json::{Value, json};
 
+use super::boot_table::{FSTAB, has_systemd, mark_of};
 use super::kernel_log::KernelLog;
 use super::mount_absent::NoMount;
 use super::mounted::{self, Mounted};
 use super::refused;
 use super::remount::{self, Changed};
 use super::{Entry, Setting, Spec};
-use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
-
-pub(super) const FSTAB: &str = "/etc/fstab";
-/// The name of the file lock for changes of the table.
-pub(super) const TURN: &str = "fstab";
-/// The text in the line before ours, because an `fstab` line itself has no room for a mark.
-pub(super) const MARK: &str = "# cob";
-/// Exists if systemd has booted the machine. It reads the table only at a daemon-reload.
-pub(super) const SYSTEMD: &str = "/run/systemd/system";
-/// A mark in the own folder, from before a change of the table until systemd has read it.
-pub(super) const UNREAD: &str = "fstab-unread";
+use crate::kinds::native::{Host, Ran, insert_line, lines, run_bounded};
 
 /// The back end `mount`.
 #[derive(Debug)]
@@ -88,7 +79,7 @@ impl Place {
     }
 
     fn mark(&self) -> String {
-        format!("{MARK} {}", self.cob)
+        mark_of(&self.cob)
     }
 
     /// Whether a line of the table is about this path.
@@ -115,8 +106,7 @@ impl Place {
 
     /// The lines of the table about this path.
     pub(super) fn lines(&self) -> Result<Vec<String>, String> {
-        let text = self.host.read(FSTAB)?;
-        Ok(text.lines().filter(|line| self.is_about(line)).map(str::to_owned).collect())
+        FSTAB.lines(&self.host, |line| self.is_about(line))
     }
 
     /// Replaces the lines about this path, and marks ours. `open`: the last line of the table had no line end.
@@ -126,26 +116,11 @@ impl Place {
 
     /// Changes the table, and lets systemd read it again.
     pub(super) fn edit_table(&self, change: &dyn Fn(&str) -> String) -> Result<(), String> {
-        let _turn = Turn::wait(&self.own, TURN, self.longest)?;
-        let unread = self.has_systemd().then(|| self.own.join(UNREAD));
-        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-        let change = |text: &str| Some(change(text)).filter(|changed| changed != text);
-        // Also true if an earlier attempt was killed in between.
-        let was_unread = unread.as_ref().is_some_and(|path| path.exists());
-        if let Some(path) = unread.as_ref().filter(|_| !was_unread) {
-            fs::write(path, "").map_err(|error| failed(path, error))?;
-        }
-        let is_changed = self.host.edit(FSTAB, 0o644, &change)?;
-        let Some(path) = unread else { return Ok(()) };
-        if is_changed || was_unread {
-            let told = self.run("systemctl", &["daemon-reload"]);
-            told.map_err(|why| format!("{FSTAB} was changed, and systemd does not read it again: {why}"))?;
-        }
-        fs::remove_file(&path).map_err(|error| failed(&path, error))
+        FSTAB.edit((&self.host, &self.own, self.longest), true, change)
     }
 
     pub(super) fn has_systemd(&self) -> bool {
-        self.is_live() && self.host.path(SYSTEMD).is_dir()
+        has_systemd(&self.host)
     }
 
     /// The table with its lines about this path replaced.
@@ -388,7 +363,7 @@ fn in_words(refused: Option<String>, what: &str, why: &str) -> String {
 }
 
 /// Why a program failed: its last error line, without hints about other sources.
-fn reason(ran: &Ran) -> String {
+pub(super) fn reason(ran: &Ran) -> String {
     let is_hint =
         |line: &&str| ["dmesg(1)", "(hint)", "systemctl daemon-reload"].iter().any(|hint| line.contains(hint));
     let said = ran.err.lines().map(str::trim).filter(|line| !line.is_empty()).rfind(|line| !is_hint(line));
@@ -406,7 +381,7 @@ impl Spec for Place {
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((FSTAB, TURN))
+        Some((FSTAB.path, FSTAB.turn))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -416,8 +391,8 @@ impl Spec for Place {
             let hidden = (hidden > 0).then(|| json!(format!("hidden by a later mount on {cover}")));
             found["mounted"] = self.live()?.or(hidden).unwrap_or(Value::Null);
         }
-        if self.own.join(UNREAD).exists() {
-            found["systemd"] = json!(format!("has not read {FSTAB} again"));
+        if FSTAB.is_unread(&self.own) {
+            found["systemd"] = json!(format!("has not read {} again", FSTAB.path));
         }
         Ok(Some(found))
     }
@@ -435,7 +410,7 @@ impl Spec for Place {
     fn before(&self) -> Result<Option<Value>, String> {
         let mut found = self.look(None)?.unwrap_or_default();
         // With the original line ends, except for the newline itself.
-        let text = self.host.read(FSTAB)?;
+        let text = self.host.read(FSTAB.path)?;
         let about: Vec<&str> = lines(&text).into_iter().filter(|line| self.is_about(line)).collect();
         found["fstab"] = json!(about.iter().map(|line| line.strip_suffix('\n').unwrap_or(line)).collect::<Vec<_>>());
         found["open"] = json!(about.last().is_some_and(|line| !line.ends_with('\n')));

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Spec;
+use super::boot_table::FSTAB;
 use super::cut::{Cut, Rest, bare};
-use super::mount::{FSTAB, Place, TURN, UNREAD};
+use super::mount::Place;
 use super::mounted::{self, FLAGS, Layer};
 use super::remount::{self, Root};
 
@@ -123,7 +124,7 @@ impl Spec for NoMount {
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((FSTAB, TURN))
+        Some((FSTAB.path, FSTAB.turn))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -133,14 +134,14 @@ impl Spec for NoMount {
             let named = layers.iter().map(|layer| format!("{} ({})", layer.source, layer.kind));
             found["mounted"] = json!(named.collect::<Vec<_>>());
         }
-        if self.place.own.join(UNREAD).exists() {
-            found["systemd"] = json!(format!("has not read {FSTAB} again"));
+        if FSTAB.is_unread(&self.place.own) {
+            found["systemd"] = json!(format!("has not read {} again", FSTAB.path));
         }
         Ok(Some(found))
     }
 
     fn before(&self) -> Result<Option<Value>, String> {
-        let fstab = Cut::of(&self.place.host.read(FSTAB)?, &|line| self.rest(line));
+        let fstab = Cut::of(&self.place.host.read(FSTAB.path)?, &|line| self.rest(line));
         let mounted = self.layers()?;
         let has_root = mounted.last().is_some_and(|layer| layer.kind == "tmpfs");
         let root = has_root.then(|| remount::root(&self.place.host.path(&self.place.path))).transpose()?;

@@ -1,13 +1,47 @@
 //! Records of kinds in a change object's own folder, beside the note of the original state.
+//!
+//! A record of data, such as a file system, is written before the data are made or erased. A later attempt thus tells its
+//! own unfinished work from data of others.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use serde::Serialize;
+use cob_kinds::OnDeparture;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, Sync};
+
+/// How far the making or erasing of data has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stage {
+    /// The making may have begun.
+    Making,
+    /// The change object made them.
+    Made,
+    /// They were there first.
+    Found,
+    /// The removal may have begun.
+    Erasing,
+}
+
+impl Stage {
+    /// Whether an attempt may have ended half-way.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Making | Self::Erasing)
+    }
+
+    /// Whether a departure erases the data.
+    pub(super) fn is_erased(self, on_departure: OnDeparture) -> bool {
+        match self {
+            Self::Making => true,
+            Self::Made | Self::Erasing => on_departure == OnDeparture::Erase,
+            Self::Found => false,
+        }
+    }
+}
 
 /// Reads a record. `None`: there is no record.
 pub(super) fn read<T: DeserializeOwned>(own: &Path, name: &str) -> Result<Option<T>, String> {

@@ -6,17 +6,17 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use cob_kinds::SwapFile;
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::{Value, json};
 
-use super::mount::{FSTAB, MARK, SYSTEMD, TURN, UNREAD};
+use super::boot_table::{FSTAB, with_line};
 use super::{Entry, Spec, mounted, place};
 use crate::durable;
-use crate::kinds::native::{NOTE, Turn, insert_line, inspect, lines, needs_program, run_bounded};
+use crate::kinds::native::{NOTE, inspect, needs_program, run_bounded};
 
 /// The mode of the file: it may contain memory of every program.
 const MODE: u32 = 0o600;
@@ -53,42 +53,13 @@ impl Entry<SwapFile> {
     }
 
     fn table_lines(&self) -> Result<Vec<String>, String> {
-        let text = self.host.read(FSTAB)?;
-        Ok(text.lines().filter(|line| self.is_about(line)).map(str::to_owned).collect())
+        FSTAB.lines(&self.host, |line| self.is_about(line))
     }
 
-    /// Replaces the lines about the file. systemd reads the table only at a daemon-reload.
+    /// Replaces the lines about the file.
     fn set_table(&self, line: Option<&str>) -> Result<(), String> {
-        let _turn = Turn::wait(&self.own, TURN, self.longest)?;
-        let unread = self.own.join(UNREAD);
-        let failed = |error: io::Error| format!("{}: {error}", unread.display());
-        fs::write(&unread, "").map_err(failed)?;
-        let mark = format!("{MARK} {}", self.cob);
-        let change = |text: &str| {
-            let mut out: Vec<String> = Vec::new();
-            for one in lines(text) {
-                if self.is_about(one) {
-                    if out.last().is_some_and(|last| last.trim_end() == mark) {
-                        out.pop();
-                    }
-                } else {
-                    out.push(one.to_owned());
-                }
-            }
-            if let Some(line) = line {
-                // A last line without a line end stays the last line.
-                for one in [mark.as_str(), line] {
-                    let end = out.len();
-                    insert_line(&mut out, end, one);
-                }
-            }
-            Some(out.concat()).filter(|changed| changed != text)
-        };
-        self.host.edit(FSTAB, 0o644, &change)?;
-        if self.is_live() && Path::new(SYSTEMD).is_dir() {
-            run("systemctl", &["daemon-reload"])?;
-        }
-        fs::remove_file(&unread).map_err(failed)
+        let change = |text: &str| with_line(text, |one| self.is_about(one), &self.cob, line);
+        FSTAB.edit((&self.host, &self.own, self.longest), true, &change)
     }
 
     /// Makes the file beside its place and renames it.
@@ -118,7 +89,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
 
 impl Spec for Entry<SwapFile> {
     fn notes() -> &'static [&'static str] {
-        &[NOTE, UNREAD]
+        &[NOTE, FSTAB.unread]
     }
 
     fn target(&self) -> String {
@@ -126,7 +97,7 @@ impl Spec for Entry<SwapFile> {
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((FSTAB, TURN))
+        Some((FSTAB.path, FSTAB.turn))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -146,7 +117,7 @@ impl Spec for Entry<SwapFile> {
                 found["priority"] = json!(priority);
             }
         }
-        if self.own.join(UNREAD).exists() {
+        if FSTAB.is_unread(&self.own) {
             found["unfinished"] = json!(true);
         }
         Ok(Some(found))
@@ -159,7 +130,11 @@ impl Spec for Entry<SwapFile> {
             return Ok(None);
         }
         if inspect(&path)?.is_some() || !self.table_lines()?.is_empty() {
-            return Err(format!("{} exists, or {FSTAB} names it: remove both, or choose another path", path.display()));
+            return Err(format!(
+                "{} exists, or {} names it: remove both, or choose another path",
+                path.display(),
+                FSTAB.path
+            ));
         }
         Ok(Some(json!({ "made": place::missing_folder(&path).map(place::text).transpose()? })))
     }

@@ -18,7 +18,6 @@ mod filesystem_test;
 mod grow;
 mod superblock;
 
-use std::fs;
 use std::path::PathBuf;
 
 use cob_kinds::{Filesystem, FilesystemType, OnDeparture};
@@ -27,8 +26,9 @@ use serde_json::{Value, json};
 
 use self::superblock::Extent;
 use super::device::{Data, Device};
-use super::{Entry, Spec, record};
-use crate::kinds::native::{NOTE, needs_program, run_bounded};
+use super::record::{self, Stage};
+use super::{Entry, Spec};
+use crate::kinds::native::{NOTE, needs_program, new_uuid, random, run_bounded};
 
 /// The file with the record.
 const RECORD: &str = "filesystem.json";
@@ -50,19 +50,6 @@ struct Record {
     uuid: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stage {
-    /// `mkfs` may have begun.
-    Making,
-    /// The change object made it.
-    Made,
-    /// It was there first.
-    Found,
-    /// The departure is erasing it.
-    Erasing,
-}
-
 /// The work that is left on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Plan {
@@ -70,13 +57,6 @@ enum Plan {
     Keep(String),
     /// A file system is made.
     Make,
-}
-
-impl Record {
-    /// Whether an attempt may have ended half-way.
-    fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Making | Stage::Erasing)
-    }
 }
 
 impl Entry<Filesystem> {
@@ -107,7 +87,7 @@ impl Entry<Filesystem> {
 
     /// Whether the data are the unfinished work of an earlier attempt, and no file system.
     fn is_unfinished(&self, device: &Device, data: &Data, record: Option<&Record>) -> Result<bool, String> {
-        let Some(record) = record.filter(|record| record.is_open() && record.size == device.size) else {
+        let Some(record) = record.filter(|record| record.stage.is_open() && record.size == device.size) else {
             return Ok(false);
         };
         match data {
@@ -172,7 +152,7 @@ impl Entry<Filesystem> {
         let uuid = match (&self.content.uuid, record.filter(|record| record.stage == Stage::Making)) {
             (Some(uuid), _) => uuid.clone(),
             (None, Some(record)) => record.uuid.clone(),
-            (None, None) => new_uuid()?,
+            (None, None) => new_uuid(4, random()?),
         };
         self.write_record(Stage::Making, &uuid, device.size)?;
         if matches!(data, Data::Signatures(_)) {
@@ -198,12 +178,6 @@ impl Entry<Filesystem> {
     }
 }
 
-/// A random UUID of the kernel.
-fn new_uuid() -> Result<String, String> {
-    let path = "/proc/sys/kernel/random/uuid";
-    fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|error| format!("{path}: {error}"))
-}
-
 impl Spec for Entry<Filesystem> {
     fn notes() -> &'static [&'static str] {
         &[NOTE, RECORD]
@@ -219,7 +193,7 @@ impl Spec for Entry<Filesystem> {
         };
         let data = device.data()?;
         let record = self.record()?;
-        if record.as_ref().is_some_and(Record::is_open) {
+        if record.as_ref().is_some_and(|record| record.stage.is_open()) {
             return Ok(Some(json!({ SYSTEM: format!("unfinished: {}", data.describe()) })));
         }
         let mut found = match self.plan(&device, &data, record.as_ref()) {
@@ -281,7 +255,7 @@ impl Spec for Entry<Filesystem> {
             Plan::Make => self.make(&device, &data, record.as_ref())?,
             Plan::Keep(uuid) => match record {
                 // An attempt was killed after `mkfs`.
-                Some(record) if record.uuid == uuid && record.is_open() => {
+                Some(record) if record.uuid == uuid && record.stage.is_open() => {
                     self.write_record(Stage::Made, &uuid, device.size)?;
                 }
                 Some(record) if record.uuid == uuid => {}

@@ -221,7 +221,7 @@ async fn a_device_is_opened_grown_and_closed() {
     assert_eq!(opened.expect("found").expect("there").data().expect("read"), Data::Nothing, "it looks empty");
     run(&format!("printf kept | dd of=/dev/mapper/{name} bs=1 seek=5000000 conv=notrunc,fsync 2>/dev/null"));
     assert!(fs::read_to_string("/etc/crypttab").is_ok_and(|table| table.contains(&name)));
-    // Somebody closed it.
+    // A person closed the device.
     run(&format!("cryptsetup close {name}"));
     assert_eq!(bench.state(&context).await, "outdated");
     moved(&mut bench, &context, "outdated", "present").await;

@@ -6,8 +6,8 @@
 //!
 //! | record | data on the device | effect |
 //! | --- | --- | --- |
-//! | none | nothing | a header is made |
-//! | `making`, same size | nothing, data without a signature, or a header with the recorded UUID | it is made again |
+//! | none | none | a header is made |
+//! | `making`, same size | none, data without a signature, or a header with the recorded UUID | it is made again |
 //! | any | a header with the recorded UUID, [marked](is_marked) or adopted, that the key opens | it stays, and is opened |
 //! | `erasing` | a header with the recorded UUID that no key opens | it is made again |
 //! | `made`, `found` | no header | refused: the header was lost |
@@ -23,16 +23,17 @@ mod tools;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use cob_kinds::{Luks, OnDeparture};
+use cob_kinds::Luks;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::table::{TURN, UNREAD};
+use self::table::CRYPTTAB;
 use self::tools::{HEADER, cryptsetup};
 use super::device::{Data, Device};
 use super::lvm_volume::has_mapper;
 use super::marked::{is_marked, marked_uuid};
-use super::{Entry, Spec, record};
+use super::record::{self, Stage};
+use super::{Entry, Spec};
 use crate::kinds::native::{NOTE, needs_program};
 
 /// The file with the record.
@@ -61,19 +62,6 @@ struct Record {
     key_file: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stage {
-    /// The making may have begun.
-    Making,
-    /// The change object made it.
-    Made,
-    /// It was there first.
-    Found,
-    /// The departure is erasing it: its keys may be gone.
-    Erasing,
-}
-
 /// The work that is left on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Plan {
@@ -81,13 +69,6 @@ enum Plan {
     Keep(String),
     /// A header is made.
     Make,
-}
-
-impl Record {
-    /// Whether an attempt may have ended half-way.
-    fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Making | Stage::Erasing)
-    }
 }
 
 impl Entry<Luks> {
@@ -137,7 +118,7 @@ impl Entry<Luks> {
     }
 
     fn opens(&self, device: &Device, key_file: &str) -> Result<bool, String> {
-        tools::opens(&device.path.display().to_string(), &self.key(key_file)?)
+        tools::opens(&device.word(), &self.key(key_file)?)
     }
 
     /// Whether the device is open under its name, from this header.
@@ -152,7 +133,7 @@ impl Entry<Luks> {
 
     /// Whether the data are the unfinished work of an earlier attempt.
     fn is_unfinished(&self, device: &Device, data: &Data, record: &Record) -> Result<bool, String> {
-        if !record.is_open() || record.size != device.size {
+        if !record.stage.is_open() || record.size != device.size {
             return Ok(false);
         }
         Ok(match data {
@@ -162,7 +143,7 @@ impl Entry<Luks> {
                 Stage::Making => true,
                 Stage::Made | Stage::Found => false,
                 Stage::Erasing => {
-                    let is_whole = || tools::is_header(&device.path.display().to_string());
+                    let is_whole = || tools::is_header(&device.word());
                     let is_usable =
                         self.is_open(&record.uuid)? || (is_whole()? && self.opens(device, &self.content.key_file)?);
                     !is_usable
@@ -265,7 +246,7 @@ impl Entry<Luks> {
         if matches!(data, Data::Signatures(_)) {
             device.wipe()?;
         }
-        let (path, options) = (device.path.display().to_string(), self.content.words()?);
+        let (path, options) = (device.word(), self.content.words()?);
         let mut words = vec!["luksFormat", "--type", "luks2", "--uuid", &uuid, "--key-file", &key];
         words.extend(options.iter().map(String::as_str));
         words.push(&path);
@@ -285,7 +266,7 @@ impl Entry<Luks> {
     }
 
     fn open(&self, device: &Device) -> Result<(), String> {
-        let (key, path) = (self.key(&self.content.key_file)?, device.path.display().to_string());
+        let (key, path) = (self.key(&self.content.key_file)?, device.word());
         cryptsetup(&["open", "--type", "luks", "--key-file", &key, &path, &self.content.name]).map(|_| ())
     }
 
@@ -295,7 +276,7 @@ impl Entry<Luks> {
             return Ok(());
         }
         let (earlier, key) = (self.key(earlier)?, self.key(&self.content.key_file)?);
-        cryptsetup(&["luksAddKey", "--key-file", &earlier, &device.path.display().to_string(), &key]).map(|_| ())
+        cryptsetup(&["luksAddKey", "--key-file", &earlier, &device.word(), &key]).map(|_| ())
     }
 
     /// The bytes of the device that the open device does not use.
@@ -324,7 +305,7 @@ impl Entry<Luks> {
 
 impl Spec for Entry<Luks> {
     fn notes() -> &'static [&'static str] {
-        &[NOTE, RECORD, UNREAD]
+        &[NOTE, RECORD, CRYPTTAB.unread]
     }
 
     fn target(&self) -> String {
@@ -337,7 +318,7 @@ impl Spec for Entry<Luks> {
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((Luks::TABLE, TURN))
+        Some((CRYPTTAB.path, CRYPTTAB.turn))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -345,7 +326,7 @@ impl Spec for Entry<Luks> {
             return Ok(Some(json!({ HEAD: format!("{} does not exist", self.content.device) })));
         };
         let (data, record) = (device.data()?, self.record()?);
-        if record.as_ref().is_some_and(Record::is_open) {
+        if record.as_ref().is_some_and(|record| record.stage.is_open()) {
             return Ok(Some(json!({ HEAD: format!("unfinished: {}", data.describe()) })));
         }
         let uuid = data.uuid_of(LUKS).filter(|uuid| record.as_ref().is_none_or(|record| record.uuid == *uuid));
@@ -362,8 +343,8 @@ impl Spec for Entry<Luks> {
         } else if self.table_lines()?.contains(&self.line(uuid)) {
             found[BOOT] = json!("opened at boot");
         }
-        if self.own.join(UNREAD).exists() {
-            found[BOOT] = json!(format!("systemd has not read {} again", Luks::TABLE));
+        if CRYPTTAB.is_unread(&self.own) {
+            found[BOOT] = json!(format!("systemd has not read {} again", CRYPTTAB.path));
         }
         if self.is_live() {
             let mapping = tools::mapping(&self.content.name);
@@ -386,7 +367,7 @@ impl Spec for Entry<Luks> {
         if let Some(line) = lines.first().filter(|_| self.content.open_at_boot && !self.own.join(NOTE).exists()) {
             return Err(format!(
                 "{} has a line about {name} already ({line}): remove it, or choose another name",
-                Luks::TABLE
+                CRYPTTAB.path
             ));
         }
         let is_open = self.is_live() && tools::mapping(name).is_some();
@@ -474,11 +455,7 @@ impl Spec for Entry<Luks> {
             self.close(&record.uuid)?;
         }
         self.set_table(None, was("table"))?;
-        let is_erased = match record.stage {
-            Stage::Making => true,
-            Stage::Made | Stage::Erasing => self.content.on_departure == OnDeparture::Erase,
-            Stage::Found => false,
-        };
+        let is_erased = record.stage.is_erased(self.content.on_departure);
         if let Some(device) = Device::find(&self.host, &self.content.device)?.filter(|_| is_erased) {
             let data = device.data()?;
             let is_its_own = data.uuid_of(LUKS) == Some(&record.uuid);
@@ -489,7 +466,7 @@ impl Spec for Entry<Luks> {
             }
             if is_its_own {
                 self.write_record(Stage::Erasing, &record.uuid, &device)?;
-                let path = device.path.display().to_string();
+                let path = device.word();
                 if tools::is_header(&path)? {
                     // Without its keys nobody can read the data, wherever copies of them are.
                     cryptsetup(&["luksErase", &path])?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::kinds::native::{Ran, run_bounded};
+use crate::kinds::native::{Ran, in_groups, run_bounded};
 
 pub(super) const PROGRAM: &str = "cryptsetup";
 /// The place of the first header of a device. Without it, `wipefs` and `cryptsetup` find no header.
@@ -46,9 +46,7 @@ pub(super) fn mapping(name: &str) -> Option<Mapping> {
 /// The UUID of a header in the identity of a mapping, such as `CRYPT-LUKS2-6d1f7a3c…-vault`.
 pub(super) fn uuid_in(identity: &str) -> Option<String> {
     let hex = identity.strip_prefix("CRYPT-LUKS")?.split('-').nth(1)?;
-    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| hex.get(part));
-    let parts: Option<Vec<&str>> = parts.into_iter().collect();
-    parts.map(|parts| parts.join("-"))
+    (hex.len() == 32).then(|| in_groups(hex))
 }
 
 /// The place of the data behind the header, as `cryptsetup status` reports it.

@@ -16,14 +16,15 @@ mod tools;
 
 use std::collections::BTreeMap;
 
-use cob_kinds::{LvmVolume, OnDeparture};
+use cob_kinds::LvmVolume;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(super) use self::tools::has_mapper;
 use self::tools::{Group, Logical, Physical, lvm};
 use super::device::{Data, Device};
-use super::{Entry, Spec, record};
+use super::record::{self, Stage};
+use super::{Entry, Spec};
 use crate::kinds::native::{NOTE, needs_program, random};
 
 /// The file with the record.
@@ -51,19 +52,6 @@ struct Record {
     /// The UUID of the volume.
     volume: Option<String>,
     devices: BTreeMap<String, Prepared>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stage {
-    /// The making may have begun.
-    Making,
-    /// The change object made it.
-    Made,
-    /// It was there first.
-    Found,
-    /// The removal may have begun: it is whole, or gone.
-    Erasing,
 }
 
 /// A physical volume of the change object.
@@ -101,11 +89,6 @@ impl Record {
         let (group, name) = (content.group.clone(), content.name.clone());
         let mark = format!("{TAG}-{}", new_uuid()?);
         Ok(Self { group, name, stage: Stage::Making, mark, volume: None, devices: BTreeMap::new() })
-    }
-
-    /// Whether an attempt may have ended half-way.
-    fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Making | Stage::Erasing)
     }
 
     fn has_made(&self, volume: &Logical) -> bool {
@@ -411,7 +394,7 @@ impl Spec for Entry<LvmVolume> {
             let what = if group.is_some() { "not in the group" } else { "there is no group" };
             return Ok(Some(json!({ VOLUME: format!("{what} {}", self.content.group) })));
         };
-        if self.record()?.is_some_and(|record| record.is_open() && record.has_made(volume)) {
+        if self.record()?.is_some_and(|record| record.stage.is_open() && record.has_made(volume)) {
             return Ok(Some(json!({ VOLUME: "unfinished" })));
         }
         let mut found = self.wanted();
@@ -492,11 +475,7 @@ impl Spec for Entry<LvmVolume> {
 
     fn restore(&self, _before: Option<&Value>) -> Result<(), String> {
         if let Some(mut record) = self.record()? {
-            let is_erased = match record.stage {
-                Stage::Making => true,
-                Stage::Made | Stage::Erasing => self.content.on_departure == OnDeparture::Erase,
-                Stage::Found => false,
-            };
+            let is_erased = record.stage.is_erased(self.content.on_departure);
             if is_erased {
                 self.erase(&mut record)?;
             }

@@ -21,7 +21,7 @@ mod table;
 
 use std::fs::File;
 
-use cob_kinds::{OnDeparture, Partition};
+use cob_kinds::Partition;
 use cob_types::canonical;
 use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,8 @@ use self::space::Wanted;
 use self::table::{Found, Part, Table};
 use super::device::{Data, Device};
 use super::marked::{is_marked, marked_uuid};
-use super::{Entry, Spec, record};
+use super::record::{self, Stage};
+use super::{Entry, Spec};
 use crate::kinds::native::{Host, NOTE, needs_program};
 
 /// The file with the record.
@@ -61,19 +62,6 @@ struct Record {
     table: Option<String>,
     /// A change of the table may have ended half-way.
     writing: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stage {
-    /// The making may have begun.
-    Making,
-    /// The change object made it.
-    Made,
-    /// It was there first.
-    Found,
-    /// The removal may have begun.
-    Erasing,
 }
 
 impl Record {
@@ -594,11 +582,7 @@ impl Spec for Entry<Partition> {
         if let (Some(mut record), Some(device)) = (self.record()?, self.device()?) {
             let disk = Disk::read(device)?;
             let _locked = self.locked(&disk.device)?;
-            let is_erased = match record.stage {
-                Stage::Making => true,
-                Stage::Made | Stage::Erasing => self.content.on_departure == OnDeparture::Erase,
-                Stage::Found => false,
-            };
+            let is_erased = record.stage.is_erased(self.content.on_departure);
             match is_erased {
                 true => self.erase(disk, &mut record)?,
                 false => self.complete(&disk, &record)?,

@@ -21,14 +21,15 @@ mod tools;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use cob_kinds::{OnDeparture, Raid};
+use cob_kinds::Raid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::tools::{Array, Role, SUPERBLOCK, Superblock, mdadm};
 use super::device::{Data, Device};
 use super::marked::{is_marked, marked_uuid};
-use super::{Entry, Spec, record};
+use super::record::{self, Stage};
+use super::{Entry, Spec};
 use crate::kinds::native::{NOTE, needs_program};
 
 /// The file with the record.
@@ -52,27 +53,9 @@ struct Record {
     faulty: BTreeSet<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stage {
-    /// The making may have begun, or the removal was done in part: there are no data.
-    Making,
-    /// The change object made it.
-    Made,
-    /// It was there first.
-    Found,
-    /// The removal may have begun: it is whole.
-    Erasing,
-}
-
 impl Record {
     fn new(name: &str, uuid: String, stage: Stage) -> Self {
         Self { name: name.to_owned(), uuid, stage, devices: BTreeMap::new(), faulty: BTreeSet::new() }
-    }
-
-    /// Whether an attempt may have ended half-way.
-    fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Making | Stage::Erasing)
     }
 }
 
@@ -264,7 +247,7 @@ impl Entry<Raid> {
             // Only with a bitmap a device that was away comes back without a copy of everything.
             words.extend(["--bitmap", "internal"]);
         }
-        let paths: Vec<String> = new.iter().map(|one| one.device.path.display().to_string()).collect();
+        let paths: Vec<String> = new.iter().map(|one| one.device.word()).collect();
         words.extend(paths.iter().map(String::as_str));
         mdadm(&words)?;
         for one in &new {
@@ -277,7 +260,7 @@ impl Entry<Raid> {
 
     /// Starts the array with the devices that are there. It does not start without a device that was there before.
     fn assemble(&self, plan: &Plan) -> Result<(), String> {
-        let mut paths: Vec<String> = plan.away.iter().map(|one| one.device.path.display().to_string()).collect();
+        let mut paths: Vec<String> = plan.away.iter().map(|one| one.device.word()).collect();
         if let Some(array) = &plan.array {
             paths.extend(array.members.iter().map(|member| member.path.display().to_string()));
             mdadm(&["--stop", &array.word()])?;
@@ -285,7 +268,7 @@ impl Entry<Raid> {
         let link = self.link();
         let words = ["--assemble", &link, "--uuid", &plan.record.uuid];
         let tried = mdadm(&[&words[..], &paths.iter().map(String::as_str).collect::<Vec<_>>()].concat());
-        let array = tools::arrays()?.into_iter().find(|array| array.uuid == plan.record.uuid);
+        let array = tools::array_of(&plan.record.uuid)?;
         match array {
             Some(array) if array.is_active => Ok(()),
             Some(array) => Err(format!(
@@ -339,7 +322,7 @@ impl Entry<Raid> {
                 continue;
             }
             let has_later = block.events > array.events()?;
-            if has_later || mdadm(&[&md, "--re-add", &one.device.path.display().to_string()]).is_err() {
+            if has_later || mdadm(&[&md, "--re-add", &one.device.word()]).is_err() {
                 // It is not tried again.
                 record.faulty.insert(block.device.clone());
                 self.write_record(&record)?;
@@ -356,14 +339,14 @@ impl Entry<Raid> {
         record.devices.insert(one.name.clone(), None);
         self.write_record(record)?;
         one.device.is_free()?;
-        mdadm(&[&array.word(), "--add", &one.device.path.display().to_string()])?;
+        mdadm(&[&array.word(), "--add", &one.device.word()])?;
         let block = tools::superblock(&one.device.path)?;
         record.devices.insert(one.name.clone(), block.map(|block| block.device));
         self.write_record(record)
     }
 
     fn present(&self, record: &Record) -> Result<Array, String> {
-        let array = tools::arrays()?.into_iter().find(|array| array.uuid == record.uuid);
+        let array = tools::array_of(&record.uuid)?;
         array.ok_or_else(|| format!("the array {} disappeared", self.content.name))
     }
 
@@ -374,7 +357,7 @@ impl Entry<Raid> {
 
     /// Stops the array, and clears the devices that the change object took for it.
     fn erase(&self, record: &mut Record) -> Result<(), String> {
-        let array = tools::arrays()?.into_iter().find(|array| array.uuid == record.uuid);
+        let array = tools::array_of(&record.uuid)?;
         let mut paths: Vec<String> = record.devices.keys().cloned().collect();
         if let Some(array) = &array {
             if let Some(device) = Device::find(&self.host, &array.word())?.filter(|_| array.is_active) {
@@ -433,7 +416,7 @@ impl Spec for Entry<Raid> {
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
         let record = self.record()?;
-        if record.as_ref().is_some_and(Record::is_open) {
+        if record.as_ref().is_some_and(|record| record.stage.is_open()) {
             return Ok(Some(json!({ ARRAY: "unfinished" })));
         }
         let is_it = |array: &Array| match &record {
@@ -518,12 +501,8 @@ impl Spec for Entry<Raid> {
     }
 
     fn remark(&self) -> Result<Option<String>, String> {
-        let record = self.record()?;
-        let Some(array) =
-            tools::arrays()?.into_iter().find(|array| record.as_ref().is_some_and(|r| r.uuid == array.uuid))
-        else {
-            return Ok(None);
-        };
+        let array = self.record()?.map(|record| tools::array_of(&record.uuid)).transpose()?.flatten();
+        let Some(array) = array else { return Ok(None) };
         let faulty = array.members.iter().filter(|member| member.role == Role::Faulty);
         let mut all: Vec<String> = faulty
             .map(|member| format!("{} is faulty: name another device in its place", member.path.display()))
@@ -547,11 +526,7 @@ impl Spec for Entry<Raid> {
 
     fn restore(&self, _before: Option<&Value>) -> Result<(), String> {
         if let Some(mut record) = self.record()? {
-            let is_erased = match record.stage {
-                Stage::Making => true,
-                Stage::Made | Stage::Erasing => self.content.on_departure == OnDeparture::Erase,
-                Stage::Found => false,
-            };
+            let is_erased = record.stage.is_erased(self.content.on_departure);
             if is_erased {
                 self.erase(&mut record)?;
             }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::kinds::native::run_bounded;
+use crate::kinds::native::{in_groups, run_bounded};
 
 pub(super) const PROGRAM: &str = "mdadm";
 /// The place of the superblock of a device: metadata 1.2.
@@ -103,6 +103,11 @@ pub(super) fn arrays() -> Result<Vec<Array>, String> {
     Ok(all)
 }
 
+/// The array with this UUID. `None`: the kernel does not have it.
+pub(super) fn array_of(uuid: &str) -> Result<Option<Array>, String> {
+    Ok(arrays()?.into_iter().find(|array| array.uuid == uuid))
+}
+
 /// An array from the folder of the kernel and the report of `mdadm`.
 pub(super) fn array(folder: &Path, path: PathBuf, detail: &str) -> Option<Array> {
     let detail = fields(detail);
@@ -160,11 +165,7 @@ fn fields(text: &str) -> BTreeMap<&str, &str> {
 
 /// A UUID as other programs write it: mdadm has colons between four parts.
 fn dashed(uuid: &str) -> String {
-    let hex: String = uuid.chars().filter(|c| *c != ':').collect();
-    match [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| hex.get(part)) {
-        [Some(a), Some(b), Some(c), Some(d), Some(e)] => [a, b, c, d, e].join("-"),
-        _ => hex,
-    }
+    in_groups(&uuid.replace(':', ""))
 }
 
 /// Runs `mdadm`, which can ask nothing: without an answer it stops before it loses data.
