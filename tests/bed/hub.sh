@@ -49,20 +49,9 @@ finish() {
 }
 trap finish EXIT
 
-step() {
-    step=$*
-    echo "== $*"
-}
-soon() {
-    local limit=$((SECONDS + patience))
-    until "$@" >/dev/null 2>&1; do
-        if [ $SECONDS -ge $limit ]; then
-            echo "waited $patience s in vain: $*" >&2
-            return 1
-        fi
-        sleep 0.1
-    done
-}
+# shellcheck source=tests/bed/steps.sh
+source "$here/steps.sh"
+pause=0.1
 provider() { # ACTION TOKEN
     jq -n --arg state "$hub/providers/lab" --arg token "${2:-}" '{version: 1, state: $state, settings: {}, machine: {token: $token}}' |
         "$here/../../packaging/providers/cob-provider-nspawn" "$1"

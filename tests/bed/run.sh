@@ -58,24 +58,8 @@ finish() {
 }
 trap finish EXIT
 
-step() {
-    step=$1
-    printf '%4d s  %s\n' "$SECONDS" "$1"
-}
-
-# A condition that has to become true, with a limit.
-soon() {
-    local limit=$((SECONDS + patience))
-    until "$@" >/dev/null 2>&1; do
-        if [ $SECONDS -ge $limit ]; then
-            echo "waited $patience s in vain: $*" >&2
-            return 1
-        fi
-        sleep 0.2
-    done
-}
-
-fails() { ! "$@" >/dev/null 2>&1; }
+# shellcheck source=tests/bed/steps.sh
+source "$here/steps.sh"
 says() { # WORDS CMD...: what it prints has these words
     local words=$1
     shift

@@ -42,20 +42,10 @@ finish() {
 }
 trap finish EXIT
 
-step() {
-    step=$1
-    printf '%4d s  %s\n' "$SECONDS" "$1"
-}
-
-# A condition that has to become true, with a limit.
-soon() {
-    local limit=$((SECONDS + patience))
-    until "$@" >/dev/null 2>&1; do
-        [ $SECONDS -lt $limit ] || { echo "waited $patience s in vain: $*" >&2; return 1; }
-        sleep 1
-    done
-}
-fails() { ! "$@" >/dev/null 2>&1; }
+# shellcheck source=tests/bed/steps.sh
+source "$here/steps.sh"
+# A look in the emulated machine takes a second by itself.
+pause=1
 put() { # FILE: its text is the input
     on sh -c "mkdir -p \"\$(dirname '$1')\" && echo $(base64 -w 0) | base64 -d > '$1'"
 }
@@ -158,11 +148,11 @@ soon on cobctl status
 
 step "the volume grows, and ext4 on it while it is mounted"
 room() { on sh -c 'df --output=size -BM /srv/www | tail -n 1 | tr -dc 0-9'; }
-small=$(room)
+room_before=$(room)
 publish < <(stack "/dev/vdb, /dev/vdc" 128M)
 reach
 on cobctl check >/dev/null 2>&1 || true
-has_grown() { [ "$(room)" -gt $((small * 2)) ]; }
+has_grown() { [ "$(room)" -gt $((room_before * 2)) ]; }
 soon has_grown
 soon on cobctl status
 is_kept
