@@ -54,13 +54,8 @@ pub(super) fn import(args: &ImportArgs, terminal: &mut Terminal<'_>) -> CommandR
     let From::Coopr(args) = &args.from;
     let imported = coopr::read(&args.path);
     let Imported { sections, diagnostics, sources, entities } = &imported;
-    if args.json {
-        let answer = json!({"model": sections, "entities": entities, "diagnostics": to_json(diagnostics)});
-        writeln!(terminal.out, "{answer:#}")?;
-    } else {
-        tell(&args.path, diagnostics, sources, terminal)?;
-    }
-    if has_errors(diagnostics) {
+    let answer = args.json.then(|| json!({"model": sections, "entities": entities}));
+    if tell(answer, &args.path, diagnostics, sources, terminal)? {
         return Ok(Answer::Bad);
     }
     if let Some(folder) = &args.out {
@@ -108,13 +103,8 @@ struct ToCooprArgs {
 pub(super) fn export(args: &ExportArgs, terminal: &mut Terminal<'_>) -> CommandResult {
     let To::Coopr(args) = &args.to;
     let Exported { document, diagnostics, sources, entities } = coopr::write(&args.model);
-    if args.json {
-        let answer = json!({"document": document, "entities": entities, "diagnostics": to_json(&diagnostics)});
-        writeln!(terminal.out, "{answer:#}")?;
-    } else {
-        tell(&args.model, &diagnostics, &sources, terminal)?;
-    }
-    if has_errors(&diagnostics) {
+    let answer = args.json.then(|| json!({"document": document, "entities": entities}));
+    if tell(answer, &args.model, &diagnostics, &sources, terminal)? {
         return Ok(Answer::Bad);
     }
     if !args.json {
@@ -123,21 +113,22 @@ pub(super) fn export(args: &ExportArgs, terminal: &mut Terminal<'_>) -> CommandR
     Ok(Answer::Done)
 }
 
-fn has_errors(diagnostics: &[Diagnostic]) -> bool {
-    diagnostics.iter().any(|d| d.severity == Severity::Error)
-}
-
+/// Prints the findings about a file or folder, in the answer if there is one. Returns whether there are errors.
 fn tell(
+    answer: Option<serde_json::Value>,
     path: &Path,
     diagnostics: &[Diagnostic],
     sources: &Sources,
     terminal: &mut Terminal<'_>,
-) -> std::io::Result<()> {
-    if diagnostics.is_empty() {
-        return Ok(());
+) -> std::io::Result<bool> {
+    if let Some(mut answer) = answer {
+        answer["diagnostics"] = to_json(diagnostics);
+        writeln!(terminal.out, "{answer:#}")?;
+    } else if !diagnostics.is_empty() {
+        write!(terminal.err, "{}", render(diagnostics, sources, terminal.colour))?;
+        writeln!(terminal.err, "\n{}: {}", path.display(), summary(diagnostics))?;
     }
-    write!(terminal.err, "{}", render(diagnostics, sources, terminal.colour))?;
-    writeln!(terminal.err, "\n{}: {}", path.display(), summary(diagnostics))
+    Ok(diagnostics.iter().any(|d| d.severity == Severity::Error))
 }
 
 /// Writes a file for every section; writes no file if a file of that name exists already.

@@ -46,7 +46,7 @@ fn coopr_catalogues_are_imported_and_exported() {
     let version = |yard: &Yard| yard.user("web/adm", "GET", "/v1/catalogue/templates/shop/versions", None).1;
     let versions = version(&yard);
 
-    // Nobody without the right, nothing that is wrong, and nothing in part.
+    // A user without the right is refused, and so is a wrong document: the catalogue does not change in part.
     assert_eq!(yard.user("web/ann", "POST", import, Some(of_coopr())).0, 403);
     let mut wrong = of_coopr();
     wrong["clustertemplates"][0]["defaults"]["services"] = json!(["tilt"]);

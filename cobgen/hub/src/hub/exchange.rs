@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cob_hub_api::{Definitions, EntityKind, ExchangeForm, ExportedEntities, ImportedEntities};
-use cob_permissions::{Action, may};
+use cob_permissions::Action;
 use serde_json::Value;
 
 use super::{Caller, Hub, HubError};
@@ -27,11 +27,9 @@ impl Hub {
         for kind in EntityKind::ALL {
             let found = self.listed(part.clone(), kind).await?;
             let state = self.state.lock().await;
-            for (name, entity) in found.iter().filter(|(_, entity)| entity.is_shared == is_shared) {
-                let thing = self.thing(caller, kind, name, is_shared)?;
-                if may(&state.directory, &caller.subject, Action::Read, &thing).is_allowed() {
-                    definitions.entry(kind).or_default().insert(name.clone(), entity.definition.clone());
-                }
+            let visible = self.visible(&state.directory, caller, kind, &found);
+            for (name, entity) in visible.filter(|(_, entity)| entity.is_shared == is_shared) {
+                definitions.entry(kind).or_default().insert(name.clone(), entity.definition.clone());
             }
         }
         match form {
@@ -63,14 +61,14 @@ impl Hub {
             ExchangeForm::Coopr => catalogue.of_coopr(&document),
         };
         let (definitions, lost): (Definitions, _) = self.in_catalogue(read).await?;
-        let named = |(kind, named): (&EntityKind, &BTreeMap<String, Value>)| {
-            named.keys().map(|name| (*kind, name.clone())).collect::<Vec<_>>()
-        };
-        let names: Vec<(EntityKind, String)> = definitions.iter().flat_map(named).collect();
-        for (kind, name) in &names {
-            self.check_entity(caller, Action::Write, *kind, name, Some(part == Part::Shared)).await?;
+        let is_shared = part == Part::Shared;
+        let state = self.state.lock().await;
+        for (kind, name) in definitions.iter().flat_map(|(kind, named)| named.keys().map(move |name| (*kind, name))) {
+            let thing = self.thing(caller, kind, name, is_shared)?;
+            self.decide(&state.directory, caller, Action::Write, &thing, true)?;
         }
-        let entities = names.len();
+        drop(state);
+        let entities = definitions.values().map(BTreeMap::len).sum();
         self.note(caller, None, None, "allowed")?;
         let author = caller.subject.user.name.to_string();
         let written = self.in_catalogue(move |catalogue| catalogue.set_all(&part, &definitions, &author)).await?;

@@ -54,11 +54,22 @@ impl Hub {
     pub async fn entities(&self, caller: &Caller, kind: EntityKind) -> Result<Vec<String>, HubError> {
         let found = self.listed(part(caller), kind).await?;
         let state = self.state.lock().await;
-        let visible = |(name, entity): &(&String, &Listed)| {
+        let names = self.visible(&state.directory, caller, kind, &found);
+        Ok(names.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// The entities of a kind that the caller may see.
+    pub(super) fn visible<'a>(
+        &self,
+        directory: &Directory,
+        caller: &Caller,
+        kind: EntityKind,
+        all: &'a BTreeMap<String, Listed>,
+    ) -> impl Iterator<Item = (&'a String, &'a Listed)> {
+        all.iter().filter(move |(name, entity)| {
             let thing = self.thing(caller, kind, name, entity.is_shared);
-            thing.is_ok_and(|thing| may(&state.directory, &caller.subject, Action::Read, &thing).is_allowed())
-        };
-        Ok(found.iter().filter(visible).map(|(name, _)| name.clone()).collect())
+            thing.is_ok_and(|thing| may(directory, &caller.subject, Action::Read, &thing).is_allowed())
+        })
     }
 
     /// An entity.
@@ -167,7 +178,7 @@ impl Hub {
         if shared { Ok(Part::Shared) } else { Ok(Part::Tenant(tenant_of(caller)?)) }
     }
 
-    pub(super) async fn check_entity(
+    async fn check_entity(
         &self,
         caller: &Caller,
         action: Action,

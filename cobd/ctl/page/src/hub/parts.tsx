@@ -61,6 +61,20 @@ export function failOf(error: unknown): Fail {
   return { error: error instanceof Error ? error.message : String(error), hint: "", faults: [] };
 }
 
+/** The faults of a model, a line each. */
+export function Findings({ of }: { of: Fault[] }) {
+  return (
+    <>
+      {of.map((fault) => (
+        <p key={`${fault.place}${fault.message}`} class="finding">
+          {fault.place && <code>{fault.place}</code>} {fault.message}
+          {fault.help?.map((help) => ` (${help})`)}
+        </p>
+      ))}
+    </>
+  );
+}
+
 /** A failure with its hint, and the faults of a model. */
 export function Failed({ error, hint = "", faults = [], again }: Partial<Fail> & { error: string; again?: () => void }) {
   if (!error) return null;
@@ -69,12 +83,7 @@ export function Failed({ error, hint = "", faults = [], again }: Partial<Fail> &
       <p>
         <Mark cls={3} /> {error}
       </p>
-      {faults.map((fault) => (
-        <p key={`${fault.place}${fault.message}`} class="finding">
-          {fault.place && <code>{fault.place}</code>} {fault.message}
-          {fault.help?.map((help) => ` (${help})`)}
-        </p>
-      ))}
+      <Findings of={faults} />
       {hint && <p class="hint">{hint}</p>}
       {again && (
         <button type="button" class="small" onClick={again}>

@@ -7,7 +7,7 @@ use cobctl::screen::Screen;
 use cobctl::words::{clean, clean_lines, count};
 
 use super::args::CatalogueCommand;
-use super::{Context, failure, pairs, show};
+use super::{Context, failure, in_words, pairs, show};
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, command: CatalogueCommand) -> CommandResult {
     let client = &context.client;
@@ -56,12 +56,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, command: Catalog
             let document = pairs::value(&file)?;
             let written = client.import(&document, form(coopr), place(shared)).await.map_err(failure)?;
             lost(context, screen, &written.lost, "a model");
-            let entities = count(written.entities, "entity");
-            let version = show::short(&written.version);
-            let text = match written.changed {
-                true => format!("{entities}: version {version}"),
-                false => format!("{entities}: nothing differs from version {version}"),
-            };
+            let text = version_of(&count(written.entities, "entity"), written.changed, &written.version);
             context.answer(screen, &written, &text)
         }
         CatalogueCommand::SetFile { path, file, shared } => {
@@ -112,8 +107,7 @@ async fn export(context: &Context, screen: &mut Screen, form: ExchangeForm, plac
 /// Says what a form can't express.
 fn lost(context: &Context, screen: &mut Screen, lost: &[Fault], form: &str) {
     for fault in lost.iter().filter(|_| !context.json) {
-        let place = fault.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-        screen.say(&clean(&format!("warning: {place}{}", fault.message)));
+        screen.say(&format!("warning: {}", in_words(fault)));
     }
     if !lost.is_empty() && !context.json {
         screen.say(&format!("{} can't express {}", form, count(lost.len(), "part")));
@@ -140,11 +134,14 @@ fn singular(kind: EntityKind) -> &'static str {
 }
 
 fn done(context: &Context, screen: &mut Screen, written: &EntityWritten, what: &str) -> CommandResult {
-    let version = show::short(&written.version);
-    let text = if written.changed {
+    context.answer(screen, written, &version_of(what, written.changed, &written.version))
+}
+
+fn version_of(what: &str, changed: bool, version: &str) -> String {
+    let version = show::short(version);
+    if changed {
         format!("{what}: version {version}")
     } else {
         format!("{what}: nothing differs from version {version}")
-    };
-    context.answer(screen, written, &text)
+    }
 }

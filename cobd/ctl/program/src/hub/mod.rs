@@ -118,11 +118,14 @@ struct Refused {
 }
 
 fn causes(faults: Vec<Fault>) -> Option<Box<Refused>> {
-    faults.into_iter().rev().fold(None, |cause, fault| {
-        let place = fault.place.map(|place| format!("{place}: ")).unwrap_or_default();
-        let help = if fault.help.is_empty() { String::new() } else { format!(" ({})", fault.help.join("; ")) };
-        Some(Box::new(Refused { text: clean(&format!("{place}{}{help}", fault.message)), cause }))
-    })
+    faults.into_iter().rev().fold(None, |cause, fault| Some(Box::new(Refused { text: in_words(&fault), cause })))
+}
+
+/// A fault of a model with its place and the advice.
+fn in_words(fault: &Fault) -> String {
+    let place = fault.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+    let help = if fault.help.is_empty() { String::new() } else { format!(" ({})", fault.help.join("; ")) };
+    clean(&format!("{place}{}{help}", fault.message))
 }
 
 impl fmt::Display for Refused {

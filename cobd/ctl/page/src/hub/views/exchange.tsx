@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { get, me, send } from "../api";
 import { changed } from "../load";
-import { Dialog, Field } from "../parts";
+import { Dialog, Field, Findings } from "../parts";
 import { objectOf } from "../texts";
 import type { Exchanged, Fault } from "../wire";
 
@@ -43,13 +43,7 @@ function Lost({ of, what }: { of: Fault[]; what: string }) {
   return (
     <div role="status">
       <p>{what}</p>
-      <ul class="rows">
-        {of.map((fault) => (
-          <li key={fault.place + fault.message}>
-            {fault.place && <span class="id">{fault.place}</span>} {fault.message}
-          </li>
-        ))}
-      </ul>
+      <Findings of={of} />
     </div>
   );
 }
