@@ -3,13 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use cob_types::BlobHash;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, major, minor};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -227,6 +227,19 @@ impl Device {
         File::open(&self.path).and_then(|file| file.sync_all()).map_err(|error| self.failed(&error))
     }
 
+    /// The devices of the kernel that are made of this one: volumes, arrays, open vaults.
+    pub(super) fn holders(&self) -> Vec<PathBuf> {
+        if !self.is_block {
+            return Vec::new();
+        }
+        holders(&self.folder())
+    }
+
+    /// The folder of the kernel about a block device.
+    pub(super) fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/sys/dev/block/{}:{}", major(self.number), minor(self.number)))
+    }
+
     /// Whether no mount, swap, volume or partition uses the device.
     pub(super) fn is_free(&self) -> Result<(), String> {
         let in_use = |by: &str| {
@@ -304,4 +317,9 @@ fn probes(size: u64) -> Vec<(u64, u64)> {
     let fits = |(at, length): &(u64, u64)| at + length + end <= size;
     let ends = [(0, end), (size - end, end)];
     ends.into_iter().chain(samples.filter(fits)).collect()
+}
+/// The devices that are made of the device with this folder of the kernel.
+pub(super) fn holders(folder: &Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(folder.join("holders")).into_iter().flatten().flatten();
+    names.map(|holder| Path::new("/dev").join(holder.file_name())).collect()
 }

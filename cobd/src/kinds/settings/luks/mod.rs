@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use self::table::CRYPTTAB;
 use self::tools::{HEADER, cryptsetup};
 use super::device::{Data, Device};
-use super::lvm_volume::has_mapper;
+use super::lvm_volume::{deactivate_unused, has_mapper};
 use super::marked::{is_marked, marked_uuid};
 use super::record::{self, Stage};
 use super::{Entry, Spec};
@@ -293,6 +293,7 @@ impl Entry<Luks> {
         let Some(mapping) = tools::mapping(name).filter(|mapping| mapping.uuid.as_deref() == Some(uuid)) else {
             return Ok(());
         };
+        deactivate_unused(&mapping.users);
         cryptsetup(&["close", name]).map(|_| ()).map_err(|why| {
             let users = mapping.users.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
             let by = if users.is_empty() { String::new() } else { format!(" by {users}") };

@@ -1,10 +1,11 @@
 //! Headers and mappings as `cryptsetup` and the kernel report them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::kinds::native::{Ran, in_groups, run_bounded};
+use crate::kinds::settings::device::holders;
 
 pub(super) const PROGRAM: &str = "cryptsetup";
 /// The place of the first header of a device. Without it, `wipefs` and `cryptsetup` find no header.
@@ -32,11 +33,10 @@ pub(super) fn mapping(name: &str) -> Option<Mapping> {
     for entry in fs::read_dir(BLOCKS).into_iter().flatten().flatten() {
         let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default().trim().to_owned();
         if read("dm/name") == name {
-            let holders = fs::read_dir(entry.path().join("holders")).into_iter().flatten().flatten();
             return Some(Mapping {
                 uuid: uuid_in(&read("dm/uuid")),
                 size: read("size").parse::<u64>().unwrap_or_default() * SECTOR,
-                users: holders.map(|holder| Path::new("/dev").join(holder.file_name())).collect(),
+                users: holders(&entry.path()),
             });
         }
     }

@@ -20,8 +20,8 @@ use cob_kinds::LvmVolume;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(super) use self::tools::has_mapper;
 use self::tools::{Group, Logical, Physical, lvm};
+pub(super) use self::tools::{deactivate_unused, has_mapper};
 use super::device::{Data, Device};
 use super::record::{self, Stage};
 use super::{Entry, Spec};

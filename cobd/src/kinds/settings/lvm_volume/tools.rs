@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -168,6 +168,20 @@ pub(super) fn lvm(words: &[&str]) -> Result<String, String> {
     command.args(words).env("LC_ALL", "C.UTF-8").env("LVM_SUPPRESS_FD_WARNINGS", "1");
     let command_name = words.first().copied().unwrap_or_default();
     run_bounded(&mut command, b"")?.ok().map_err(|why| why.replacen(PROGRAM, &format!("lvm {command_name}"), 1))
+}
+
+/// Deactivates volumes on a device that is about to go. LVM activates each volume by itself as soon as its devices are
+/// there, also if nobody needs it. A volume in use stays active.
+pub(in crate::kinds::settings) fn deactivate_unused(holders: &[PathBuf]) {
+    for holder in holders {
+        let Some(device) = holder.file_name() else { continue };
+        let read = |file: &str| fs::read_to_string(Path::new("/sys/class/block").join(device).join("dm").join(file));
+        let (Ok(identity), Ok(name)) = (read("uuid"), read("name")) else { continue };
+        if identity.starts_with("LVM-") {
+            // The caller finds out whether the device is free.
+            let _ = lvm(&["lvchange", "--activate", "n", &format!("/dev/mapper/{}", name.trim())]);
+        }
+    }
 }
 
 /// Whether volumes are activated. An administrator can turn that off in `lvm.conf`, with `global/activation`.

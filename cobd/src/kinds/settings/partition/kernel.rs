@@ -1,10 +1,8 @@
 //! The partitions that the kernel knows of a disk, and the users of the disk.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-use rustix::fs::{major, minor};
 
 use super::super::device::Device;
 use super::super::mounted;
@@ -45,10 +43,6 @@ impl Known {
     }
 }
 
-fn folder(device: &Device) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device.number), minor(device.number)))
-}
-
 fn number<T: std::str::FromStr>(path: &Path) -> Option<T> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -58,7 +52,7 @@ pub(super) fn known(device: &Device) -> Result<Vec<Known>, String> {
     if !device.is_block {
         return Ok(Vec::new());
     }
-    let folder = folder(device);
+    let folder = device.folder();
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let read = |entry: fs::DirEntry| {
         let path = entry.path();
@@ -73,13 +67,13 @@ pub(super) fn known(device: &Device) -> Result<Vec<Known>, String> {
 
 /// The length of a sector in bytes.
 pub(super) fn sector(device: &Device) -> u64 {
-    let length = device.is_block.then(|| number(&folder(device).join("queue/logical_block_size"))).flatten();
+    let length = device.is_block.then(|| number(&device.folder().join("queue/logical_block_size"))).flatten();
     length.filter(|length| *length >= SECTOR).unwrap_or(SECTOR)
 }
 
 /// Whether a device is a partition itself.
 pub(super) fn is_partition(device: &Device) -> bool {
-    device.is_block && folder(device).join("partition").exists()
+    device.is_block && device.folder().join("partition").exists()
 }
 
 /// The user of a whole disk, besides its partitions.
@@ -93,9 +87,8 @@ pub(super) fn user(device: &Device) -> Result<Option<String>, String> {
     if !device.is_block {
         return Ok(None);
     }
-    let holder = fs::read_dir(folder(device).join("holders")).into_iter().flatten().flatten().next();
-    if let Some(holder) = holder {
-        return Ok(Some(holder.file_name().to_string_lossy().into_owned()));
+    if let [first, ..] = device.holders().as_slice() {
+        return Ok(Some(first.display().to_string()));
     }
     Ok(mounted::swap_priority(&device.path).map(|_| "swap".to_owned()))
 }

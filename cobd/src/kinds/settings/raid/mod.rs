@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use self::tools::{Array, Role, SUPERBLOCK, Superblock, mdadm};
 use super::device::{Data, Device};
+use super::lvm_volume::deactivate_unused;
 use super::marked::{is_marked, marked_uuid};
 use super::record::{self, Stage};
 use super::{Entry, Spec};
@@ -361,6 +362,7 @@ impl Entry<Raid> {
         let mut paths: Vec<String> = record.devices.keys().cloned().collect();
         if let Some(array) = &array {
             if let Some(device) = Device::find(&self.host, &array.word())?.filter(|_| array.is_active) {
+                deactivate_unused(&device.holders());
                 device.is_free()?;
             }
             paths.extend(array.members.iter().map(|member| member.path.display().to_string()));
