@@ -17,14 +17,11 @@ use std::time::{Duration, Instant};
 
 use cob_hub_api::Name;
 use cob_permissions::{self as rights, UserId};
-use tokio::sync::Semaphore;
 
 pub use oidc::Begun;
 pub use settings::SettingsError;
 use settings::{Settings, Way};
 
-/// The most requests to other systems at a time.
-const AT_A_TIME: usize = 8;
 /// How long a person may take for the log-in at a provider of identities.
 const PENDING: Duration = Duration::from_mins(10);
 /// The most log-ins under way; a further one ends the oldest.
@@ -70,7 +67,6 @@ struct Pending {
 #[derive(Debug)]
 pub struct Identities {
     all: BTreeMap<Name, Settings>,
-    places: Semaphore,
     providers: oidc::Providers,
     pending: Mutex<VecDeque<(String, Pending)>>,
 }
@@ -86,12 +82,7 @@ impl Identities {
     }
 
     fn new(all: BTreeMap<Name, Settings>) -> Self {
-        Self {
-            all,
-            places: Semaphore::new(AT_A_TIME),
-            providers: oidc::Providers::default(),
-            pending: Mutex::default(),
-        }
+        Self { all, providers: oidc::Providers::default(), pending: Mutex::default() }
     }
 
     /// Only passwords in the hub.
@@ -118,7 +109,7 @@ impl Identities {
             if !settings.takes(user.tenant.as_ref()) || password.is_empty() || password.contains('\0') {
                 continue;
             }
-            let _place = self.places.acquire().await;
+            let _place = settings.places.acquire().await;
             match ldap.is_right(user.name.as_str(), password).await {
                 Ok(true) => return Ok(Some(name)),
                 Ok(false) => {}
@@ -134,9 +125,9 @@ impl Identities {
     ///
     /// There is no such log-in, or the provider can't be asked.
     pub async fn begin(&self, name: &str, tenant: Option<rights::Name>, page: &str) -> Result<Begun, IdentityError> {
-        let (known, way) = self.provider(name, tenant.as_ref())?;
+        let (known, settings, way) = self.provider(name, tenant.as_ref())?;
         let failed = |because| IdentityError::Failed { name: name.to_owned(), because };
-        let _place = self.places.acquire().await;
+        let _place = settings.places.acquire().await;
         let (begun, pending) = self.providers.begin(known, way, page).await.map_err(failed)?;
         let pending = Pending { since: Instant::now(), name: name.to_owned(), tenant, begun: pending };
         let mut all = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,8 +152,8 @@ impl Identities {
             at.and_then(|at| all.remove(at)).map(|(_, pending)| pending)
         };
         let pending = pending.filter(|of| of.since.elapsed() < PENDING).ok_or(IdentityError::NotBegun)?;
-        let (_, way) = self.provider(name, pending.tenant.as_ref())?;
-        let _place = self.places.acquire().await;
+        let (_, settings, way) = self.provider(name, pending.tenant.as_ref())?;
+        let _place = settings.places.acquire().await;
         let user = way.finish(&pending.begun, code).await.map_err(|error| match error {
             oidc::Failure::Refused(because) => IdentityError::Refused { name: name.to_owned(), because },
             oidc::Failure::Other(because) => IdentityError::Failed { name: name.to_owned(), because },
@@ -170,11 +161,15 @@ impl Identities {
         Ok(UserId { tenant: pending.tenant, name: user })
     }
 
-    fn provider(&self, name: &str, tenant: Option<&rights::Name>) -> Result<(&Name, &oidc::Oidc), IdentityError> {
+    fn provider(
+        &self,
+        name: &str,
+        tenant: Option<&rights::Name>,
+    ) -> Result<(&Name, &Settings, &oidc::Oidc), IdentityError> {
         let found = self.all.iter().find(|(known, settings)| known.as_str() == name && settings.takes(tenant));
-        match found.map(|(known, settings)| (known, &settings.way)) {
-            Some((known, Way::Oidc(oidc))) => Ok((known, oidc)),
-            Some((_, Way::Ldap(_))) | None => Err(IdentityError::Missing(name.chars().take(128).collect())),
+        match found.map(|(known, settings)| (known, settings, &settings.way)) {
+            Some((known, settings, Way::Oidc(oidc))) => Ok((known, settings, oidc)),
+            Some((_, _, Way::Ldap(_))) | None => Err(IdentityError::Missing(name.chars().take(128).collect())),
         }
     }
 }

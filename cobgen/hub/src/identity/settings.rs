@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use cob_hub_api::Name;
 use cob_permissions as rights;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::ldap::Ldap;
 use super::oidc::Oidc;
 
 /// The largest file, in bytes.
 const LARGEST: u64 = 1 << 20;
+/// The most requests to a system at a time.
+const AT_A_TIME: usize = 8;
 
 /// Why the settings can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +47,13 @@ pub enum SettingsError {
 }
 
 /// A log-in.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Settings {
     tenants: BTreeSet<rights::Name>,
     administrators: bool,
     pub(super) way: Way,
+    /// Places for requests to the other system: one that hangs delays no other log-in.
+    pub(super) places: Semaphore,
 }
 
 /// Who checks a log-in.
@@ -100,7 +105,7 @@ impl Written {
             }
             (None, None) | (Some(_), Some(_)) => return Err("write `ldap` or `oidc`".to_owned()),
         };
-        Ok(Settings { tenants, administrators, way })
+        Ok(Settings { tenants, administrators, way, places: Semaphore::new(AT_A_TIME) })
     }
 }
 
