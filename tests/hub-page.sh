@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The page of the hub in a real browser: a hub with machines of the type `process`, a tenant, users with passwords.
+# The page of the hub in a real browser: a hub with machines of the type `process`, a tenant, users with passwords,
+# and a provider of identities.
 #
 #   tests/hub-page.sh FOLDER     FOLDER: the sources of the browser's programs with their packages (npm ci)
 #
@@ -14,6 +15,7 @@ if ! command -v chromium >/dev/null; then
 fi
 work=$(mktemp -d)
 hub=""
+provider=""
 end() {
     if [ -n "$hub" ]; then
         "$bin/cobctl" cluster list --json 2>/dev/null | grep -o '"name": *"[a-z0-9-]*"' | cut -d'"' -f4 | while read -r name; do
@@ -21,11 +23,23 @@ end() {
         done
         kill "$hub" 2>/dev/null || true
     fi
+    [ -z "$provider" ] || kill "$provider" 2>/dev/null || true
     rm -rf "$work"
 }
 trap end EXIT
 export COB_HUB="$work/hub"
-"$bin/cobhub" serve --folder "$work/hub" --listen 127.0.0.1:0 2>"$work/hub.log" &
+node "$folder/browser/provider.mjs" >"$work/provider" &
+provider=$!
+until [ -s "$work/provider" ]; do
+    kill -0 $provider
+    sleep 0.1
+done
+cat >"$work/log-ins.yaml" <<YAML
+company:
+  tenants: [web]
+  oidc: {issuer: "http://$(cat "$work/provider")", client: cob-hub}
+YAML
+"$bin/cobhub" serve --folder "$work/hub" --listen 127.0.0.1:0 --log-ins "$work/log-ins.yaml" 2>"$work/hub.log" &
 hub=$!
 address=""
 while [ -z "$address" ]; do

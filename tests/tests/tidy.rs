@@ -133,7 +133,11 @@ const ARROWS: [(&str, &str, &[&str]); 25] = [
         "cobgen/",
         &["cob-types", "cob-kinds", "cob-engine", "cob-depot", "cob-forecast", "cob-planner", "cob-solver"],
     ),
-    ("cobctl", "cobd/ctl/", &["cob-types", "cob-kinds", "cob-depot", "cob-forecast", "cob-api-server"]),
+    (
+        "cobctl",
+        "cobd/ctl/",
+        &["cob-types", "cob-kinds", "cob-depot", "cob-forecast", "cob-api-server", "cob-processes"],
+    ),
     (
         "cobctl-program",
         "cobd/ctl/program/",

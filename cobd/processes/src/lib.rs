@@ -1,9 +1,10 @@
-//! Ports for programs, writers of a file, and processes in `/proc`: the living processes of an action, and the leftovers of a killed runner.
+//! Ports for programs, options of `curl`, writers of a file, and processes in `/proc`: the living processes of an action, and the leftovers of a killed runner.
 //!
 //! A process id alone proves nothing: it may have been given to another process. A leftover is identified by the
 //! session of its runner, *and* by the process group of its action, the variable in its environment that names the job,
 //! or the job's file that it prints into. It is signalled through a handle that was opened before these checks.
 
+mod curl;
 mod folder;
 mod ports;
 mod writers;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
 
+pub use curl::CurlOptions;
 pub use folder::{end_all_in, living_in};
 pub use ports::free_ports;
 pub use writers::has_writer;

@@ -97,6 +97,9 @@ struct ServeArgs {
     /// The most jobs at a time
     #[arg(long, value_name = "N", default_value_t = 20)]
     parallel_jobs: usize,
+    /// A file with log-ins that other systems check: LDAP directories, providers of OpenID Connect
+    #[arg(long, value_name = "FILE")]
+    log_ins: Option<PathBuf>,
     /// A program that hears of jobs and of leases that end soon, as `PROGRAM before|succeeded|failed|lease FILE`; the
     /// file describes the event as JSON. A status other than 0 before the job forbids it
     #[arg(long, value_name = "PROGRAM")]
@@ -181,6 +184,7 @@ fn config(args: ServeArgs) -> anyhow::Result<Config> {
         switch_limit_s: args.switch_limit,
         parallel_jobs: args.parallel_jobs,
         callback: args.callback.map(std::path::absolute).transpose()?,
+        log_ins: args.log_ins.map(std::path::absolute).transpose()?,
         keys: Some(keys).filter(|keys| !keys.publishers.is_empty()),
     };
     Ok(config)

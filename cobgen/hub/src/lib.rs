@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cli ── server (HTTP) ── hub (requests, jobs) ── catalogue (models in git), audit
+//!                          │                           └ identity (log-ins elsewhere)
 //!                          └ job (the process of a job) ── provider (machines) ── layout ── durable
 //! ```
 
@@ -11,6 +12,7 @@ pub mod catalogue;
 pub mod cli;
 pub mod durable;
 pub mod hub;
+pub mod identity;
 pub mod job;
 pub mod layout;
 pub mod provider;

@@ -6,7 +6,14 @@ use crate::faults::web;
 use crate::yard::{Answer, Yard, exchange_with, text};
 
 /// A request at the hub's address as a browser sends it: the origin of its page, and the page's relation to the hub.
-fn browser(yard: &Yard, method: &str, path: &str, page: [&str; 3], token: &str, body: Option<&Value>) -> Answer {
+pub(crate) fn browser(
+    yard: &Yard,
+    method: &str,
+    path: &str,
+    page: [&str; 3],
+    token: &str,
+    body: Option<&Value>,
+) -> Answer {
     let [host, origin, site] = page;
     let of = |name, value: &str| (!value.is_empty()).then(|| (name, value.to_owned()));
     let bearer = (!token.is_empty()).then(|| ("Authorization", format!("Bearer {token}")));
@@ -14,7 +21,7 @@ fn browser(yard: &Yard, method: &str, path: &str, page: [&str; 3], token: &str, 
     exchange_with(yard.connect().expect("a connection"), method, path, &headers, body).expect("an answer")
 }
 
-fn log_in(yard: &Yard, user: &str, password: &str) -> Answer {
+pub(crate) fn log_in(yard: &Yard, user: &str, password: &str) -> Answer {
     let host = yard.listen.to_string();
     let (tenant, name) = user.split_once('/').map_or((None, user), |(tenant, name)| (Some(tenant), name));
     let body = json!({ "user": { "tenant": tenant, "name": name }, "password": password });
@@ -22,18 +29,18 @@ fn log_in(yard: &Yard, user: &str, password: &str) -> Answer {
     browser(yard, "POST", "/v1/sessions", page, "", Some(&body))
 }
 
-fn set(yard: &Yard, user: &str, password: Option<&str>) -> Answer {
+pub(crate) fn set(yard: &Yard, user: &str, password: Option<&str>) -> Answer {
     let (tenant, name) = user.split_once('/').map_or((None, user), |(tenant, name)| (Some(tenant), name));
     let body = json!({ "user": { "tenant": tenant, "name": name }, "password": password });
     yard.root("PUT", "/v1/password", Some(body))
 }
 
-fn session(answer: Answer) -> String {
+pub(crate) fn session(answer: Answer) -> String {
     assert_eq!(answer.0, 200, "{}", answer.1);
     text(&answer.1["token"])
 }
 
-fn whoami(yard: &Yard, token: &str) -> Answer {
+pub(crate) fn whoami(yard: &Yard, token: &str) -> Answer {
     yard.try_with(token, "GET", "/v1/whoami", None).expect("an answer")
 }
 

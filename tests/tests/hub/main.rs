@@ -5,6 +5,7 @@ mod exchange;
 mod faults;
 mod kills;
 mod log_in;
+mod log_in_elsewhere;
 mod queue;
 mod story;
 mod yard;

@@ -22,7 +22,7 @@ async function logIn(user, options = {}) {
   const { page } = opened;
   await page.getByLabel("User").fill(user);
   await page.getByLabel("Password").fill(`password of ${user.split("/").at(-1)}`);
-  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
   await page.locator(".top nav").waitFor();
   return opened;
 }
@@ -78,6 +78,38 @@ async function looksRight(page, name) {
 const closed = (page) => page.getByRole("dialog").waitFor({ state: "detached" });
 const rows = (page) => page.locator("table.jobs tbody tr");
 
+test("a provider of identities lets its person in, and nobody else", { skip }, async () => {
+  const { page, context, faults } = await openIn(browser, { to: url, wait: false });
+  const elsewhere = page.getByRole("region", { name: "Other log-ins" });
+  const leave = async () => {
+    await elsewhere.getByLabel("Tenant").fill("web");
+    await elsewhere.getByRole("button", { name: "Log in with company" }).click();
+    await page.getByText("I am ann").waitFor();
+  };
+  await elsewhere.waitFor();
+  await looksRight(page, "hub-log-in-elsewhere");
+  // A person changes their mind.
+  await leave();
+  await page.getByText("Cancel").click();
+  await page.getByRole("alert").waitFor();
+  assert.match(await page.getByRole("alert").textContent(), /company refuses the log-in: access_denied/);
+  assert.equal(new URL(page.url()).search, "");
+  // The log-in of another tab does not count here.
+  await leave();
+  const back = await page.getByText("I am ann").getAttribute("href");
+  const other = await context.newPage();
+  await other.goto(back);
+  await other.getByRole("alert").waitFor();
+  assert.match(await other.getByRole("alert").textContent(), /this log-in was not begun in this tab/);
+  await other.close();
+  await page.getByText("I am ann").click();
+  await page.locator(".top nav").waitFor();
+  assert.equal(new URL(page.url()).search, "");
+  assert.match(await page.locator(".top .tools").textContent(), /web\/ann/);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 test("a wrong password is refused, a right one opens the clusters", { skip }, async () => {
   const { page, context, faults } = await openIn(browser, { to: url, wait: false });
   await page.getByLabel("User").fill("web/ann");
@@ -95,10 +127,10 @@ test("a wrong password is refused, a right one opens the clusters", { skip }, as
   // The session is this tab's alone, and its token is nowhere but in its memory.
   const other = await context.newPage();
   await other.goto(url);
-  await other.getByRole("button", { name: "Log in" }).waitFor();
+  await other.getByRole("button", { name: "Log in", exact: true }).waitFor();
   assert.deepEqual(await context.cookies(), []);
   await page.getByRole("button", { name: "Log out" }).click();
-  await page.getByRole("button", { name: "Log in" }).waitFor();
+  await page.getByRole("button", { name: "Log in", exact: true }).waitFor();
   assert.deepEqual(faults, []);
   await context.close();
 });
@@ -283,7 +315,7 @@ test("users, quotas, tokens and the audit", { skip }, async () => {
   await page.getByRole("button", { name: "Set the password" }).click();
   await page.getByRole("dialog").waitFor({ state: "detached" });
   await view(hers, "#/jobs").catch(() => {});
-  await hers.getByRole("button", { name: "Log in" }).waitFor();
+  await hers.getByRole("button", { name: "Log in", exact: true }).waitFor();
   await other.close();
 
   await view(page, "#/audit");

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use cob_processes::CurlOptions;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -31,9 +32,8 @@ pub async fn send(way: &Way, message: &Message, now_ns: u64) -> Result<(), Strin
         }
         Way::Webhook { url, secret } => {
             let mut curl = Command::new("curl");
-            // All options come by the standard input: the list of processes shows neither address nor message.
-            curl.arg("--config").arg("-");
-            run(curl, request(url, secret.as_deref(), &json, now_ns).as_bytes()).await
+            curl.args(CurlOptions::ARGUMENTS);
+            run(curl, request(url, secret.as_deref(), &json, now_ns).text().as_bytes()).await
         }
         Way::Mail { to } => {
             let mut sendmail = Command::new("sendmail");
@@ -48,33 +48,33 @@ fn with_sbin() -> String {
     format!("{}:/usr/sbin:/usr/lib", std::env::var("PATH").unwrap_or_default())
 }
 
-/// The options of `curl` (curl(1), `--config`). The signature covers time and body, as at large providers of webhooks:
-/// a receiver can refuse altered and old messages.
-fn request(url: &str, secret: Option<&[u8]>, json: &str, now_ns: u64) -> String {
+/// The options of `curl`. The signature covers time and body, as at large providers of webhooks: a receiver can refuse
+/// altered and old messages.
+fn request(url: &str, secret: Option<&[u8]>, json: &str, now_ns: u64) -> CurlOptions {
     let seconds = now_ns / 1_000_000_000;
-    let mut lines = vec![
-        format!("url = {}", quoted(url)),
-        "request = \"POST\"".to_owned(),
-        "header = \"Content-Type: application/json\"".to_owned(),
-        format!("header = \"X-COB-Time: {seconds}\""),
-        format!("data-raw = {}", quoted(json)),
-        format!("max-time = {}", LIMIT.as_secs() - 5),
-        "max-redirs = 0\nproto = \"=http,https\"\nfail\nsilent\nshow-error\noutput = \"/dev/null\"".to_owned(),
-    ];
-    if let Some(secret) = secret {
-        lines.push(format!("header = \"X-COB-Signature: sha256={}\"", signature(secret, seconds, json)));
+    let options = CurlOptions::default()
+        .flag("fail")
+        .flag("silent")
+        .flag("show-error")
+        .set("url", url)
+        .set("request", "POST")
+        .set("header", "Content-Type: application/json")
+        .set("header", &format!("X-COB-Time: {seconds}"))
+        .set("data-raw", json)
+        .set("max-time", &(LIMIT.as_secs() - 5).to_string())
+        .set("max-redirs", "0")
+        .set("proto", "=http,https")
+        .set("output", "/dev/null");
+    match secret {
+        Some(secret) => options.set("header", &format!("X-COB-Signature: sha256={}", signature(secret, seconds, json))),
+        None => options,
     }
-    lines.join("\n") + "\n"
 }
 
 /// HMAC-SHA256 (RFC 2104) over `SECONDS.BODY`, in hexadecimal.
 fn signature(secret: &[u8], seconds: u64, body: &str) -> String {
     let Ok(mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };
     hex::encode(mac.chain_update(format!("{seconds}.{body}")).finalize().into_bytes())
-}
-
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n").replace('\r', r"\r"))
 }
 
 fn mail(to: &str, message: &Message) -> String {
@@ -172,8 +172,9 @@ mod tests {
         assert_eq!(of("Jefe", 1, "x").len(), 64);
         assert_ne!(of("Jefe", 1, "x"), of("Jefe", 2, "x"));
         assert_ne!(of("Jefe", 1, "x"), of("Jefe", 1, "y"));
-        let text = request("https://example.org/a\"b", Some(b"secret"), "{\"a\":\"b\\n\"}", 7_000_000_000);
-        assert!(text.starts_with("url = \"https://example.org/a\\\"b\"\n"), "{text}");
+        let options = request("https://example.org/a\"b", Some(b"secret"), "{\"a\":\"b\\n\"}", 7_000_000_000);
+        let text = options.text();
+        assert!(text.contains("url = \"https://example.org/a\\\"b\"\n"), "{text}");
         assert!(text.contains("data-raw = \"{\\\"a\\\":\\\"b\\\\n\\\"}\"\n"), "{text}");
         assert!(text.contains("header = \"X-COB-Time: 7\"\n") && text.contains("X-COB-Signature: sha256="), "{text}");
     }

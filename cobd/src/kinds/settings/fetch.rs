@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cob_kinds::{Size, without_user};
+use cob_processes::CurlOptions;
 use sha2::{Digest as _, Sha256};
 
 use crate::kinds::native::not_found;
@@ -151,12 +152,12 @@ impl Fetch<'_> {
             })
         };
         let mut command = Command::new("curl");
-        command.args(["--disable", "--config", "-"]).env("LC_ALL", "C.UTF-8");
+        command.args(CurlOptions::ARGUMENTS).env("LC_ALL", "C.UTF-8");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = Ended(child.map_err(ended)?);
         if let Some(mut stdin) = child.0.stdin.take() {
             // A program that ends early says why.
-            let _ = stdin.write_all(self.options(url, part, left).as_bytes());
+            let _ = stdin.write_all(self.options(url, part, left).text().as_bytes());
         }
         let code = loop {
             if let Some(status) = child.0.try_wait().map_err(ended)? {
@@ -193,33 +194,32 @@ impl Fetch<'_> {
         Failure::Other(format!("the file is larger than {}; `max_size` allows a larger file", self.max_size))
     }
 
-    /// The options of `curl`, as its configuration file.
-    fn options(&self, url: &str, part: &Path, seconds: u64) -> String {
-        let mut options = String::new();
+    /// The options of `curl`.
+    fn options(&self, url: &str, part: &Path, seconds: u64) -> CurlOptions {
+        let mut options = CurlOptions::default();
         for flag in ["fail", "silent", "show-error", "globoff", "location"] {
-            options.push_str(&format!("{flag}\n"));
+            options = options.flag(flag);
         }
-        let mut set = |key: &str, value: &str| options.push_str(&format!("{key} = {}\n", quoted(value)));
-        set("proto", "=https,http");
-        set("max-redirs", "0");
-        set("write-out", "%{http_code} %{redirect_url}");
-        set("continue-at", "-");
-        set("connect-timeout", "30");
-        // A connection that stands still.
-        set("speed-limit", "1");
-        set("speed-time", "60");
-        set("max-time", &seconds.to_string());
-        set("max-filesize", &self.max_size.0.to_string());
-        set("output", &part.to_string_lossy());
-        match self.proxy {
-            Some(proxy) => set("proxy", proxy),
-            None => set("noproxy", "*"),
-        }
+        options = options
+            .set("proto", "=https,http")
+            .set("max-redirs", "0")
+            .set("write-out", "%{http_code} %{redirect_url}")
+            .set("continue-at", "-")
+            .set("connect-timeout", "30")
+            // A connection that stands still.
+            .set("speed-limit", "1")
+            .set("speed-time", "60")
+            .set("max-time", &seconds.to_string())
+            .set("max-filesize", &self.max_size.0.to_string())
+            .set("output", &part.to_string_lossy());
+        options = match self.proxy {
+            Some(proxy) => options.set("proxy", proxy),
+            None => options.set("noproxy", "*"),
+        };
         if let Some(netrc) = self.netrc {
-            set("netrc-file", &netrc.to_string_lossy());
+            options = options.set("netrc-file", &netrc.to_string_lossy());
         }
-        set("url", url);
-        options
+        options.set("url", url)
     }
 }
 
@@ -232,12 +232,6 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A value in the configuration file of `curl`.
-fn quoted(value: &str) -> String {
-    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\r', "\\r");
-    format!("\"{escaped}\"")
 }
 
 fn said(stream: Option<impl io::Read>) -> String {

@@ -30,7 +30,7 @@ pub use job::{Job, JobId, JobQuery, JobState, LogPart, Priority, Started};
 pub use machine::{Machine, MachineQuery, MachineState};
 pub use name::{BadName, Name};
 pub use queue::{Drain, DrainRequest, JobSelection, Queue, Rule, RuleAction, RuleContent};
-pub use session::{PasswordRequest, Session, SessionRequest};
+pub use session::{LogIn, LogInEnd, LogInStart, LogInStarted, PasswordRequest, Session, SessionRequest};
 pub use token::{Token, TokenInfo, TokenRequest};
 pub use usage::{UsageOf, Usages};
 

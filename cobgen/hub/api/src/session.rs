@@ -1,6 +1,6 @@
-//! Log-in with a password.
+//! Log-in: with a password, or at a provider of identities (OpenID Connect).
 
-use cob_permissions::UserId;
+use cob_permissions::{Name, UserId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,42 @@ pub struct Session {
     pub token: String,
     /// When the session ends, in milliseconds since 1970-01-01 UTC.
     pub ends_ms: u64,
+}
+
+/// A log-in at a provider of identities.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogIn {
+    /// The name.
+    pub name: String,
+}
+
+/// The begin of a log-in at a provider of identities.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogInStart {
+    /// The tenant of the user; absent: a super administrator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Name>,
+}
+
+/// A log-in that the person goes on with at the provider.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogInStarted {
+    /// The address that the person opens.
+    pub url: String,
+    /// The name of this log-in. The provider leads back to the page with this `state` and a `code`; the page refuses
+    /// another state.
+    pub state: String,
+}
+
+/// The end of a log-in at a provider of identities.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogInEnd {
+    /// The name of the log-in, from its begin.
+    pub state: String,
+    /// The provider's word.
+    pub code: String,
 }
 
 /// A new password of a user.
@@ -53,5 +89,17 @@ impl std::fmt::Debug for Session {
 impl std::fmt::Debug for PasswordRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PasswordRequest").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for LogInStarted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogInStarted").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for LogInEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogInEnd").finish_non_exhaustive()
     }
 }

@@ -26,6 +26,12 @@ pub enum HubError {
     /// The user or the password is wrong: the answer doesn't tell which.
     #[error("the user or the password is wrong")]
     WrongPassword,
+    /// Another system does not confirm the person.
+    #[error("{0}")]
+    NoLogIn(String),
+    /// A system that checks log-ins can't be asked.
+    #[error("the log-in {0} does not work at present")]
+    NoIdentity(String),
     /// There were too many wrong passwords of the user.
     #[error("too many wrong passwords: the next attempt may begin in {seconds} s")]
     Later {
@@ -83,7 +89,7 @@ impl HubError {
             Self::Method => 405,
             Self::TooLong => 413,
             Self::NotJson => 415,
-            Self::Stranger | Self::WrongPassword => 401,
+            Self::Stranger | Self::WrongPassword | Self::NoLogIn(_) => 401,
             Self::Busy | Self::Later { .. } => 429,
             Self::Forbidden(_) | Self::ForeignPage => 403,
             Self::Missing { .. } => 404,
@@ -96,6 +102,7 @@ impl HubError {
                 CatalogueError::Git(_) | CatalogueError::Io(_) | CatalogueError::Unchecked(_) => 500,
             },
             Self::Audit(_) | Self::Store(_) => 503,
+            Self::NoIdentity(_) => 502,
             Self::Internal(_) => 500,
         }
     }
@@ -116,6 +123,7 @@ impl HubError {
                 "open the page at the address of --listen, or at the address that the hub's owner names with --page"
                     .to_owned(),
             ),
+            Self::NoIdentity(_) => Some("try again; the log of the hub has the reason".to_owned()),
             Self::Later { .. } => Some("wait, and try again".to_owned()),
             Self::Bad(_)
             | Self::TooLong
@@ -125,6 +133,7 @@ impl HubError {
             | Self::Catalogue(_)
             | Self::Audit(_)
             | Self::Store(_)
+            | Self::NoLogIn(_)
             | Self::Internal(_) => None,
         };
         let faults = match self {
@@ -135,6 +144,8 @@ impl HubError {
             | Self::NotJson
             | Self::Stranger
             | Self::WrongPassword
+            | Self::NoLogIn(_)
+            | Self::NoIdentity(_)
             | Self::ForeignPage
             | Self::Later { .. }
             | Self::Forbidden(_)

@@ -22,6 +22,7 @@ mod preview;
 mod queue;
 mod records;
 mod runner;
+mod sessions;
 mod tokens;
 mod warnings;
 
@@ -43,6 +44,7 @@ pub use records::{ClusterRecord, Credential};
 use crate::audit::Audit;
 use crate::catalogue::Catalogue;
 use crate::durable;
+use crate::identity::Identities;
 use crate::job::machines;
 use book::{Book, Changes, State};
 use depots::Depots;
@@ -76,6 +78,8 @@ pub struct Config {
     pub callback: Option<PathBuf>,
     /// How hosts and hub prove their identities; absent: all machines are on this machine, and prove nothing.
     pub keys: Option<KeySettings>,
+    /// The file with log-ins that other systems check; absent: only passwords in the hub.
+    pub log_ins: Option<PathBuf>,
 }
 
 /// Keys of all clusters of a hub.
@@ -104,6 +108,7 @@ pub struct Hub {
     runner: Runner,
     depots: Depots,
     gate: passwords::Gate,
+    identities: Identities,
     warnings: warnings::Warnings,
     /// The public half of the hub's own key as an operator; absent without keys.
     operator: Option<String>,
@@ -147,6 +152,10 @@ impl Hub {
         for folder in ["clusters", "jobs", "providers"] {
             durable::make_folder(&config.folder.join(folder)).map_err(|e| failed(folder, e))?;
         }
+        let identities = match &config.log_ins {
+            Some(file) => Identities::read(file).map_err(|error| HubError::Internal(error.to_string()))?,
+            None => Identities::none(),
+        };
         // The store first: only one hub at a time can open it, and repairs the other files.
         let book = Book::open(&config.folder.join("store"))?;
         let catalogue = Catalogue::open(&config.folder.join("catalogue.git"), &config.programs)?;
@@ -176,6 +185,7 @@ impl Hub {
             runner,
             depots,
             gate: passwords::Gate::default(),
+            identities,
             warnings: warnings::Warnings::default(),
             operator,
             changed: Notify::new(),

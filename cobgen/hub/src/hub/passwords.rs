@@ -1,4 +1,4 @@
-//! Passwords and sessions. The store has a hash of each password (Argon2id, RFC 9106), and of each session's token.
+//! Passwords. The store has a hash of each password (Argon2id, RFC 9106).
 //!
 //! A wrong password and an unknown user get the same answer after the same work. Wrong passwords of a user delay the
 //! next attempt for this user; the delay is short, because anyone can cause it.
@@ -10,19 +10,15 @@ use std::time::{Duration, Instant};
 
 use argon2::password_hash::SaltString;
 use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version};
-use cob_hub_api::{AuditNote, PasswordRequest, Session};
+use cob_hub_api::{PasswordRequest, Session};
 use cob_permissions::{Action, Entity, UserId};
 use tokio::sync::Semaphore;
 
 use super::book::Changes;
 use super::error::HubError;
 use super::records::Password;
-use super::{Caller, Credential, Hub, is_known, now_ms, tokens, user_text};
+use super::{Caller, Hub, is_known, now_ms, user_text};
 
-/// The duration of a session.
-const SESSION_MS: u64 = 12 * 3600 * 1000;
-/// The most sessions of a user; a further one ends the oldest.
-const MOST_SESSIONS: usize = 20;
 /// The fewest and the most bytes of a password.
 const LENGTH: std::ops::RangeInclusive<usize> = 10..=256;
 /// The wrong passwords of a user that have no delay.
@@ -255,85 +251,47 @@ impl Hub {
         self.write(changes).await
     }
 
-    /// Begins a session.
+    /// Begins a session: with the password in the hub, or with that of a directory that takes users of the tenant.
     ///
     /// # Errors
     ///
-    /// The user or the password is wrong, or there were too many wrong passwords.
+    /// The user or the password is wrong, there were too many wrong passwords, or no directory can tell.
     pub async fn log_in(&self, claim: Claim, password: String) -> Result<Session, HubError> {
-        let now = now_ms();
         if password.len() > *LENGTH.end() {
             // No user has such a password: there is nothing to count.
             return Err(HubError::WrongPassword);
         }
         let attempt = self.gate.begin(&claim, Instant::now())?;
         let user = claim.user;
-        let note = |decision: &str| {
-            self.append(AuditNote {
-                tenant: user.tenant.as_ref().map(ToString::to_string),
-                user: user_text(&user),
-                request: "log-in".to_owned(),
-                decision: decision.to_owned(),
-                ..AuditNote::default()
-            })
-        };
         let known = self.state.lock().await.passwords.get(&user_text(&user)).cloned();
         let checked = known.as_ref().map_or_else(|| NOBODY.to_owned(), |password| password.hash.clone());
-        let is_right = self.gate.run(move || is_right(&password, &checked)).await?;
-        let mut state = self.state.lock().await;
-        // The password, or the user, may have changed meanwhile.
-        let is_present = known.is_some() && state.passwords.get(&user_text(&user)) == known.as_ref();
-        if !is_right || !is_present || !is_known(&state.directory, &user) {
-            attempt.wrong();
-            if self.gate.may_note(now) {
-                note("refused: the user or the password is wrong")?;
+        let word = password.clone();
+        let is_own = self.gate.run(move || is_right(&word, &checked)).await? && known.is_some();
+        // An unknown user is asked for like a known one: the time tells nothing.
+        let by = if is_own { Ok(None) } else { self.identities.checks(&user, &password).await };
+        let by = match by {
+            Ok(by) => by,
+            Err(error) => {
+                // The password in the hub was wrong.
+                attempt.wrong();
+                return Err(error.into());
             }
+        };
+        let state = self.state.lock().await;
+        // The password, or the user, may have changed meanwhile.
+        let is_right = if is_own { state.passwords.get(&user_text(&user)) == known.as_ref() } else { by.is_some() };
+        if !is_right || !is_known(&state.directory, &user) {
+            attempt.wrong();
+            self.note_refusal(&user, "refused: the user or the password is wrong")?;
             return Err(HubError::WrongPassword);
         }
         attempt.right();
-        note("allowed")?;
-        let (token, hash) = tokens::new_token()?;
-        let credential = Credential {
-            user: user.clone(),
-            label: "log-in".to_owned(),
-            scope: None,
-            made_ms: now,
-            ends_ms: Some(now.saturating_add(SESSION_MS)),
-            session: true,
-        };
-        let mut changes = Changes::default();
-        changes.credential(&hash, Some(&credential))?;
-        let ends_ms = now.saturating_add(SESSION_MS);
-        let sessions = state.credentials.iter().filter(|(_, other)| other.session && other.user == user);
-        let mut sessions: Vec<(bool, u64, String)> =
-            sessions.map(|(hash, other)| (!other.has_ended(now), other.made_ms, hash.clone())).collect();
-        sessions.sort();
-        let over = (sessions.len() + 1).saturating_sub(MOST_SESSIONS);
-        let ended = sessions.iter().enumerate().filter(|(at, (lives, ..))| !lives || *at < over);
-        for (_, (_, _, hash)) in ended {
-            changes.credential(hash, None)?;
-            state.credentials.remove(hash);
-        }
-        state.credentials.insert(hash, credential);
-        self.write(changes).await?;
-        Ok(Session { token, ends_ms })
+        self.begin_session(state, user, by.map(cob_hub_api::Name::as_str)).await
     }
 
-    /// Ends the session of the caller.
-    ///
-    /// # Errors
-    ///
-    /// The request has no session.
-    pub async fn log_out(&self, caller: &Caller) -> Result<(), HubError> {
-        let Some(hash) = &caller.session else {
-            return Err(HubError::Conflict("the request came without a session".to_owned()));
-        };
-        let mut state = self.state.lock().await;
-        self.note(caller, None, None, "the end of the session")?;
-        let mut changes = Changes::default();
-        changes.credential(hash, None)?;
-        state.credentials.remove(hash);
-        self.write(changes).await
+    /// Notes a refused log-in, as long as the audit of this minute has room.
+    pub(super) fn note_refusal(&self, user: &UserId, decision: &str) -> Result<(), HubError> {
+        if self.gate.may_note(now_ms()) { self.note_log_in(user, decision) } else { Ok(()) }
     }
 }
 

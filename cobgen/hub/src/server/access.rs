@@ -39,6 +39,10 @@ pub(super) enum Door {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Forwarded(pub(super) IpAddr);
 
+/// The address of the hub's own page that a request comes from, with a slash at its end.
+#[derive(Debug, Clone)]
+pub(super) struct OwnPage(pub(super) String);
+
 /// The last address of `X-Forwarded-For`: the address that the proxy itself has seen.
 fn forwarded(headers: &HeaderMap) -> Option<Forwarded> {
     let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?.rsplit(',').next()?;
@@ -67,6 +71,10 @@ pub(super) async fn visit(State(door): State<Door>, mut request: Request, next: 
         && let Some(address) = forwarded(headers)
     {
         request.extensions_mut().insert(address);
+    }
+    if let (false, Some(origin)) = (is_foreign, request.headers().get(header::ORIGIN).and_then(|of| of.to_str().ok())) {
+        let page = OwnPage(format!("{origin}/"));
+        request.extensions_mut().insert(page);
     }
     let mut response =
         if is_foreign { Refused(HubError::ForeignPage).into_response() } else { next.run(request).await };

@@ -55,6 +55,13 @@ pub(super) struct Rank {
     pub(super) priority: i8,
 }
 
+/// A log-in at a provider of identities.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct OfLogIn {
+    /// The name of the log-in.
+    pub(super) log_in: Name,
+}
+
 /// A rule.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct OfRule {

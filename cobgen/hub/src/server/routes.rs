@@ -6,19 +6,20 @@ use axum::Json;
 use axum::extract::{Extension, State};
 use cob_hub_api::{
     AuditLine, AuditQuery, Cluster, ClusterQuery, ClusterRequest, DrainRequest, Entity, EntityWritten,
-    ExportedEntities, ImportedEntities, Job, JobQuery, Lease, LogPart, Machine, MachineQuery, Operation,
-    PasswordRequest, Preview, Priority, Queue, RuleContent, Session, SessionRequest, Started, Token, TokenInfo,
-    TokenRequest, Usages, Whoami,
+    ExportedEntities, ImportedEntities, Job, JobQuery, Lease, LogIn, LogInEnd, LogInStart, LogInStarted, LogPart,
+    Machine, MachineQuery, Operation, PasswordRequest, Preview, Priority, Queue, RuleContent, Session, SessionRequest,
+    Started, Token, TokenInfo, TokenRequest, Usages, Whoami,
 };
 use cob_jobs::JobId;
 use cob_permissions::{Change, Directory};
 use serde_json::Value;
 
-use super::access::Forwarded;
+use super::access::{Forwarded, OwnPage};
 use super::answer::{Accepted, Answered, NoContent, Refused, Taken};
 use super::arguments::{Body, Content, InPath, Words};
 use super::parameters::{
-    Exchange, From, How, OfCluster, OfEntity, OfFile, OfJob, OfRule, OfSection, OfToken, OrderOf, Rank, Version, Where,
+    Exchange, From, How, OfCluster, OfEntity, OfFile, OfJob, OfLogIn, OfRule, OfSection, OfToken, OrderOf, Rank,
+    Version, Where,
 };
 use crate::hub::{Caller, Claim, Credential, Hub, HubError};
 
@@ -302,6 +303,31 @@ pub(super) async fn log_in(
 ) -> Answered<Session> {
     let claim = Claim { user: request.user, address: address.map(|Extension(Forwarded(address))| address) };
     Ok(Json(hub.log_in(claim, request.password).await?))
+}
+
+pub(super) async fn log_ins(State(hub): Shared) -> Answered<Vec<LogIn>> {
+    Ok(Json(hub.log_ins()))
+}
+
+pub(super) async fn begin_log_in(
+    State(hub): Shared,
+    InPath(of): InPath<OfLogIn>,
+    page: Option<Extension<OwnPage>>,
+    Body(start): Body<LogInStart>,
+) -> Answered<LogInStarted> {
+    // The provider leads a browser back to the page.
+    let Some(Extension(OwnPage(page))) = page else {
+        return Err(HubError::Bad("a log-in at a provider begins on the hub's page".to_owned()).into());
+    };
+    Ok(Json(hub.begin_log_in(of.log_in.as_str(), start, &page).await?))
+}
+
+pub(super) async fn finish_log_in(
+    State(hub): Shared,
+    InPath(of): InPath<OfLogIn>,
+    Body(end): Body<LogInEnd>,
+) -> Answered<Session> {
+    Ok(Json(hub.finish_log_in(of.log_in.as_str(), end).await?))
 }
 
 pub(super) async fn log_out(State(hub): Shared, Extension(caller): Who) -> Result<NoContent, Refused> {

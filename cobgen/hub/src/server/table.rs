@@ -23,8 +23,15 @@ pub(super) struct Route {
 
 /// The routes of callers who have no token yet.
 pub(super) fn of_strangers() -> Vec<Route> {
-    let path = "/v1/sessions";
-    vec![Route { verb: Verb::Post, path, summary: "Begins a session with a password.", handler: by(routes::log_in) }]
+    use Verb::{Get, Post};
+
+    let route = |verb, path, summary, handler| Route { verb, path, summary, handler };
+    vec![
+        route(Post, "/v1/sessions", "Begins a session with a password.", by(routes::log_in)),
+        route(Get, "/v1/log-ins", "The log-ins at providers of identities.", by(routes::log_ins)),
+        route(Post, "/v1/log-ins/{log_in}", "Begins a log-in at a provider.", by(routes::begin_log_in)),
+        route(Post, "/v1/log-ins/{log_in}/session", "Ends a log-in: begins a session.", by(routes::finish_log_in)),
+    ]
 }
 
 /// The routes of callers with a token, and of the hub's owner.

@@ -7,6 +7,7 @@ import type { Fault, Whoami } from "./wire";
 
 const STORED = "cob-hub-token";
 const TENANT = "cob-hub-tenant";
+const LEFT = "cob-hub-left";
 
 /** A refusal with the faults of a model. */
 export class Refused extends Refusal {
@@ -70,7 +71,7 @@ export async function request(method: string, path: string, body?: unknown, abor
   });
   if (response.ok) return response;
   const said: { error?: string; hint?: string; faults?: Fault[] } = await response.json().catch(() => ({}));
-  if (response.status === 401 && path !== "sessions") {
+  if (response.status === 401 && path !== "sessions" && !path.startsWith("log-ins/")) {
     if (me.value) ended.value = ownWords(me.value);
     end();
   }
@@ -110,6 +111,41 @@ export async function logIn(name: string, password: string): Promise<void> {
   sessionStorage.setItem(STORED, ((await response.json()) as { token: string }).token);
   ended.value = "";
   await look();
+}
+
+/** The log-ins at providers of identities. */
+export async function logIns(): Promise<string[]> {
+  const all = (await (await request("GET", "log-ins")).json()) as { name: string }[];
+  return all.map((one) => one.name);
+}
+
+/** Leaves the page for a provider of identities, which leads back to it. */
+export async function leave(name: string, of: string): Promise<void> {
+  const response = await request("POST", path(["log-ins", name]), of ? { tenant: of } : {});
+  const { url, state } = (await response.json()) as { url: string; state: string };
+  sessionStorage.setItem(LEFT, JSON.stringify({ name, state }));
+  location.assign(url);
+}
+
+/** Ends the log-in with which a provider of identities leads back to the page. */
+export async function comeBack(): Promise<void> {
+  const words = new URLSearchParams(location.search);
+  const state = words.get("state");
+  if (state === null) return;
+  const left = JSON.parse(sessionStorage.getItem(LEFT) ?? "null") as { name: string; state: string } | null;
+  sessionStorage.removeItem(LEFT);
+  // The address has words that count once.
+  history.replaceState(null, "", location.pathname + location.hash);
+  // A foreign page could lead here with the log-in of another person.
+  if (left?.state !== state) throw new Refused(0, "this log-in was not begun in this tab", "Begin the log-in again.", []);
+  const code = words.get("code");
+  if (code === null) {
+    const because = words.get("error_description") ?? words.get("error") ?? "no reason";
+    throw new Refused(0, `${left.name} refuses the log-in: ${because}`, "Begin the log-in again.", []);
+  }
+  const response = await request("POST", path(["log-ins", left.name, "session"]), { state, code });
+  sessionStorage.setItem(STORED, ((await response.json()) as { token: string }).token);
+  ended.value = "";
 }
 
 export async function logOut(): Promise<void> {

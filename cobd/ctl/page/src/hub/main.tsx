@@ -6,7 +6,7 @@ import { Boundary } from "../boundary";
 import { SkipLink } from "../marks";
 import { address, follow, here } from "../route";
 import { isDark, nextTheme } from "../theme";
-import { followTenant, logOut, look, me, setTenant, tenant } from "./api";
+import { comeBack, followTenant, logOut, look, me, setTenant, tenant } from "./api";
 import { useHub } from "./load";
 import { Failed, failOf } from "./parts";
 import { AccountView } from "./views/account";
@@ -17,7 +17,7 @@ import { ClustersView } from "./views/clusters";
 import { CreateView } from "./views/create";
 import { JobView } from "./views/job";
 import { JobsView } from "./views/jobs";
-import { LogIn } from "./views/log-in";
+import { LogIn, refused } from "./views/log-in";
 import { MachinesView } from "./views/machines";
 import { PeopleView } from "./views/people";
 import { QueueView } from "./views/queue";
@@ -182,4 +182,7 @@ function Page() {
 follow();
 followTenant();
 render(<Page />, document.getElementById("page")!);
-start();
+comeBack().then(start, (error: unknown) => {
+  refused.value = failOf(error);
+  start();
+});
