@@ -92,6 +92,9 @@ if [ ! -e /disk/began ]; then
     rm -rf /new/etc/systemd/system/*.wants /new/etc/fstab /new/var/lib/systemd/timers
     mkdir -p /new/etc/systemd/system/multi-user.target.wants
     ln -s ../vm-agent.service /new/etc/systemd/system/multi-user.target.wants/vm-agent.service
+    # A boot removes what is in /tmp: there the machine may have thousands of files, and each takes milliseconds here.
+    mkdir -p /new/etc/tmpfiles.d
+    echo 'd /tmp 1777 root root -' >/new/etc/tmpfiles.d/tmp.conf
     echo '$name' >/new/etc/hostname
     cat >/new/etc/systemd/system/vm-agent.service <<UNIT
 [Service]
