@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,6 +146,12 @@ fn fields(text: &str) -> BTreeMap<String, String> {
     text.split('&').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
+/// Writes a file that its owner alone can read.
+fn keep(file: &Path, text: &str) {
+    fs::write(file, text).expect("written");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("a mode");
+}
+
 /// A hub with a file of log-ins.
 fn hub(dir: &Path, log_ins: &str) -> Yard {
     let file = dir.join("log-ins.yaml");
@@ -162,7 +169,7 @@ fn a_provider_of_identities_confirms_users_of_its_tenants() {
     let dir = tempfile::tempdir().expect("a folder");
     let (provider, address) = Provider::new();
     let secret = dir.path().join("secret");
-    fs::write(&secret, "s:cret \"word\"\n").expect("written");
+    keep(&secret, "s:cret \"word\"\n");
     let settings = format!(
         "company:\n  tenants: [web]\n  oidc:\n    issuer: http://{address}/realm\n    client: cob-hub\n    \
          secret_file: {}\n",
@@ -266,6 +273,16 @@ fn a_file_with_faults_names_them_all() {
     for word in ["log-ins.yaml: ", "a: `url` has no encryption", "b: nobody can use it"] {
         assert!(log.contains(word), "{word}: {log}");
     }
+    let open = dir.path().join("open");
+    fs::write(&open, "x").expect("written");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("a mode");
+    let provider = |file: &Path| {
+        format!("{{tenants: [web], oidc: {{issuer: \"https://x\", client: c, secret_file: {}}}}}", file.display())
+    };
+    let log = start(&format!("a: {}\nb: {}\n", provider(&open), provider(&dir.path().join("none"))));
+    for word in ["a: all users of the machine can read", "b: ", "No such file"] {
+        assert!(log.contains(word), "{word}: {log}");
+    }
     let log = start("a: {tenants: [web], ldap: {url: \"ldaps://example.org\", usr: \"uid={user}\"}}\n");
     assert!(log.contains("log-ins.yaml:1:") && log.contains("usr"), "{log}");
 }
@@ -353,7 +370,7 @@ fn a_directory_takes_passwords_of_its_tenants() {
 
     // A search finds the name; several results are none.
     let secret = dir.path().join("secret");
-    fs::write(&secret, "word of the admin\n").expect("written");
+    keep(&secret, "word of the admin\n");
     let search = |filter: &str, bind: &str| {
         format!(
             "staff:\n  tenants: [web]\n  ldap:\n    url: ldap://{address}\n    search: {{base: \"dc=example,dc=org\", \

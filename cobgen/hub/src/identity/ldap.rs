@@ -68,7 +68,7 @@ impl Ldap {
             (None, Some(search)) if search.bind.is_some() != search.password_file.is_some() => {
                 Err("`bind` and `password_file` belong together".to_owned())
             }
-            (None, Some(_)) => Ok(()),
+            (None, Some(search)) => search.password_file.as_deref().map_or(Ok(()), |file| read_secret(file).map(drop)),
             (None, None) | (Some(_), Some(_)) => Err("write `user` or `search`".to_owned()),
         }
     }

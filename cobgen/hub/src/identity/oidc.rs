@@ -174,6 +174,9 @@ impl Oidc {
         if client.is_empty() {
             return Err("`client` is empty: the name of the hub at the provider".to_owned());
         }
+        if let Some(file) = &self.secret_file {
+            read_secret(file)?;
+        }
         if user_claim.is_empty() {
             return Err("`user_claim` is empty: the claim with the name of the user".to_owned());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cob_hub_api::Name;
@@ -14,6 +15,8 @@ use super::oidc::Oidc;
 
 /// The largest file, in bytes.
 const LARGEST: u64 = 1 << 20;
+/// The permission of all users to read a file.
+const ALL_READ: u32 = 0o004;
 /// The most requests to a system at a time.
 const AT_A_TIME: usize = 8;
 
@@ -135,6 +138,10 @@ pub(super) fn read(file: &Path) -> Result<BTreeMap<Name, Settings>, SettingsErro
 
 /// The secret in a file, without the end of its line. It is read for each use: a new secret needs no restart.
 pub(super) fn read_secret(file: &Path) -> Result<String, String> {
+    let mode = fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?.permissions().mode();
+    if mode & ALL_READ != 0 {
+        return Err(format!("all users of the machine can read {0}: `chmod o-r {0}`", file.display()));
+    }
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
