@@ -10,7 +10,7 @@ use super::mount::reason;
 use crate::kinds::native::{Host, Turn, insert_line, lines, run_bounded};
 
 /// The text in the line before a line of a change object: a line of these tables has no room for a mark.
-pub(super) const MARK: &str = "# cob";
+const MARK: &str = "# cob";
 /// Exists if systemd has booted the machine.
 const SYSTEMD: &str = "/run/systemd/system";
 /// The mode of a new table.
@@ -65,6 +65,15 @@ impl BootTable {
     pub(super) fn lines(&self, host: &Host, is_about: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
         let text = host.read(self.path)?;
         Ok(text.lines().filter(|line| is_about(line)).map(str::to_owned).collect())
+    }
+
+    /// Whether the table is there, and change objects are not its only authors.
+    pub(super) fn is_of_others(&self, host: &Host) -> Result<bool, String> {
+        let Some(text) = host.read_if_there(self.path)? else { return Ok(false) };
+        let all: Vec<&str> = text.lines().collect();
+        let is_mark = |line: &str| line.starts_with(&format!("{MARK} "));
+        let is_ours = |at: usize| is_mark(all[at]) || (at > 0 && is_mark(all[at - 1]));
+        Ok(all.is_empty() || !(0..all.len()).all(is_ours))
     }
 
     /// Whether systemd has not read a change by the change object with this folder.

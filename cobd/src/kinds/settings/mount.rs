@@ -109,14 +109,9 @@ impl Place {
         FSTAB.lines(&self.host, |line| self.is_about(line))
     }
 
-    /// Replaces the lines about this path, and marks ours. `open`: the last line of the table had no line end.
-    fn set_lines(&self, ours: bool, new: &[String], open: bool) -> Result<(), String> {
-        self.edit_table(&|text| self.with_lines(text, ours, new, open))
-    }
-
-    /// Changes the table, and lets systemd read it again.
-    pub(super) fn edit_table(&self, change: &dyn Fn(&str) -> String) -> Result<(), String> {
-        FSTAB.edit((&self.host, &self.own, self.longest), true, change)
+    /// Changes the table, and lets systemd read it again. An empty table goes unless it is `kept`.
+    pub(super) fn edit_table(&self, kept: bool, change: &dyn Fn(&str) -> String) -> Result<(), String> {
+        FSTAB.edit((&self.host, &self.own, self.longest), kept, change)
     }
 
     pub(super) fn has_systemd(&self) -> bool {
@@ -413,6 +408,7 @@ impl Spec for Place {
         let text = self.host.read(FSTAB.path)?;
         let about: Vec<&str> = lines(&text).into_iter().filter(|line| self.is_about(line)).collect();
         found["fstab"] = json!(about.iter().map(|line| line.strip_suffix('\n').unwrap_or(line)).collect::<Vec<_>>());
+        found["table"] = json!(FSTAB.is_of_others(&self.host)?);
         found["open"] = json!(about.last().is_some_and(|line| !line.ends_with('\n')));
         if self.is_live() {
             found["folder"] = json!(self.missing_folder());
@@ -459,7 +455,7 @@ impl Spec for Place {
                 Some(_) => {}
             }
         }
-        self.set_lines(true, &[self.line()], false)
+        self.edit_table(true, &|text| self.with_lines(text, true, &[self.line()], false))
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
@@ -498,8 +494,11 @@ impl Spec for Place {
             }
         }
         let lines = before["fstab"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
         let is_open = before["open"].as_bool().unwrap_or_default();
-        self.set_lines(false, &lines.map(str::to_owned).collect::<Vec<_>>(), is_open)
+        // The note of an earlier version has no word about the table.
+        let is_kept = before["table"] != json!(false);
+        self.edit_table(is_kept, &|text| self.with_lines(text, false, &lines, is_open))
     }
 }
 

@@ -161,7 +161,7 @@ impl Spec for NoMount {
             self.may_go(&layer)?;
             self.unmount(&layer)?;
         }
-        self.place.edit_table(&|text| Cut::out_of(text, &|line| self.rest(line)))
+        self.place.edit_table(true, &|text| Cut::out_of(text, &|line| self.rest(line)))
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
@@ -169,7 +169,7 @@ impl Spec for NoMount {
             return Ok(());
         };
         let is_there = |line: &str, gone: &str| bare(line) == bare(gone);
-        self.place.edit_table(&|text| before.fstab.put_back(text, &is_there, &|_, _| None))?;
+        self.place.edit_table(true, &|text| before.fstab.put_back(text, &is_there, &|_, _| None))?;
         let path = &self.place.path;
         // What others mounted there meanwhile stays.
         for (at, layer) in before.mounted.iter().enumerate().skip(self.layers()?.len()) {

@@ -251,6 +251,24 @@ async fn a_table_keeps_its_line_ends_and_findmnt_reads_the_new_line() {
 }
 
 #[tokio::test]
+async fn a_table_that_a_mount_alone_needed_goes_with_it() {
+    let mut bench = Bench::new();
+    for table in [None, Some("# cob n1/other\n/dev/sdd /srv/y ext4 defaults 0 0\n"), Some("")] {
+        let host = host(&[("etc/hosts", "")]);
+        let file = host.path().join("etc/fstab");
+        if let Some(table) = table {
+            std::fs::write(&file, table).expect("written");
+        }
+        let keys = r#""path":"/srv/x","source":"/dev/sdc","type":"ext4""#;
+        let context = bench.context(&setting("mount"), &content(host.path(), keys));
+        moved(&mut bench, &context, "absent", "present").await;
+        assert!(read(file.clone()).contains("/dev/sdc /srv/x ext4"));
+        moved(&mut bench, &context, "present", "absent").await;
+        assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), table);
+    }
+}
+
+#[tokio::test]
 async fn an_unwanted_mount_is_removed_and_returns() {
     if in_a_namespace("kinds::settings::mounts_test::an_unwanted_mount_is_removed_and_returns").is_some() {
         return;

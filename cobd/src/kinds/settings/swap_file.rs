@@ -56,10 +56,10 @@ impl Entry<SwapFile> {
         FSTAB.lines(&self.host, |line| self.is_about(line))
     }
 
-    /// Replaces the lines about the file.
-    fn set_table(&self, line: Option<&str>) -> Result<(), String> {
+    /// Replaces the lines about the file. An empty table goes unless it is `kept`.
+    fn set_table(&self, line: Option<&str>, kept: bool) -> Result<(), String> {
         let change = |text: &str| with_line(text, |one| self.is_about(one), &self.cob, line);
-        FSTAB.edit((&self.host, &self.own, self.longest), true, &change)
+        FSTAB.edit((&self.host, &self.own, self.longest), kept, &change)
     }
 
     /// Makes the file beside its place and renames it.
@@ -136,7 +136,8 @@ impl Spec for Entry<SwapFile> {
                 FSTAB.path
             ));
         }
-        Ok(Some(json!({ "made": place::missing_folder(&path).map(place::text).transpose()? })))
+        let made = place::missing_folder(&path).map(place::text).transpose()?;
+        Ok(Some(json!({ "made": made, "table": FSTAB.is_of_others(&self.host)? })))
     }
 
     fn wanted(&self) -> Value {
@@ -174,12 +175,13 @@ impl Spec for Entry<SwapFile> {
                 run("swapon", &arguments)?;
             }
         }
-        self.set_table(Some(&self.line()))
+        self.set_table(Some(&self.line()), true)
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         self.swap_off()?;
-        self.set_table(None)?;
+        // The note of an earlier version has no word about the table.
+        self.set_table(None, before.is_none_or(|before| before["table"] != json!(false)))?;
         let path = self.real()?;
         place::remove_all(&self.beside()?)?;
         place::remove_all(&path)?;
@@ -204,13 +206,13 @@ mod tests {
         if !has_program("mkswap") {
             return eprintln!("skipped: there is no mkswap");
         }
-        for table in ["", "UUID=1 / ext4 defaults 0 1\n# last, without an end"] {
-            let host = host(&[("etc/fstab", table)]);
+        for table in [None, Some(""), Some("UUID=1 / ext4 defaults 0 1\n# last, without an end")] {
+            let host = host(&table.map_or(vec![("etc/hosts", "")], |table| vec![("etc/fstab", table)]));
             let [own, other] = [r#""path":"/var/swap","size":"1M""#, r#""path":"/var/swap","size":"2M","priority":5"#]
                 .map(|keys| content(host.path(), keys));
             let case = Case::new(setting("swap-file"), &own).other(&other).watching(host.path()).kills(4);
             holds(&case, &[]).await;
-            assert_eq!(fs::read_to_string(host.path().join("etc/fstab")).expect("read"), table);
+            assert_eq!(fs::read_to_string(host.path().join("etc/fstab")).ok().as_deref(), table);
             assert!(!host.path().join("var").exists());
         }
     }

@@ -372,7 +372,7 @@ impl Spec for Entry<Luks> {
             ));
         }
         let is_open = self.is_live() && tools::mapping(name).is_some();
-        Ok(Some(json!({ "open": is_open, "table": self.is_table_of_others()? })))
+        Ok(Some(json!({ "open": is_open, "table": table::CRYPTTAB.is_of_others(&self.host)? })))
     }
 
     fn wanted(&self) -> Value {
