@@ -17,7 +17,9 @@ mod outline;
 mod rename;
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use buffers::{Buffers, path_of, uri_of};
 use checker::Checker;
@@ -40,6 +42,8 @@ use lsp_types::{
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use crate::format::Formatter;
+
 /// Why the server ended early: the connection, or a message that no editor may send.
 pub(crate) type Ended = Box<dyn Error + Send + Sync>;
 
@@ -53,7 +57,7 @@ pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>) -> Result<(
     connection.initialize(serde_json::to_value(capabilities())?)?;
     let editor = connection.sender.clone();
     let checker = Checker::start(move |message| editor.send(message).is_ok());
-    let mut server = Server { buffers: Buffers::new(model), checker };
+    let mut server = Server { buffers: Buffers::new(model), checker, formatter: Arc::default() };
     for message in &connection.receiver {
         match message {
             Message::Request(request) => {
@@ -92,6 +96,7 @@ fn capabilities() -> ServerCapabilities {
 struct Server {
     buffers: Buffers,
     checker: Checker,
+    formatter: Arc<Mutex<Formatter>>,
 }
 
 impl Server {
@@ -117,11 +122,22 @@ impl Server {
             _ => None,
         };
         let Some((path, text)) = changed.and_then(|(uri, text)| Some((path_of(&uri)?, text))) else { return };
+        match &text {
+            Some(text) if method == DidOpenTextDocument::METHOD => self.format_ahead(path.clone(), text.clone()),
+            Some(_) => {}
+            None => self.formatter.lock().unwrap_or_else(PoisonError::into_inner).forget(&path),
+        }
         self.buffers.set(&path, text);
         self.check(&path);
     }
 
-    fn check(&self, path: &std::path::Path) {
+    /// Formats a text, so that the formatter knows its parts when the editor asks.
+    fn format_ahead(&self, path: PathBuf, text: String) {
+        let formatter = Arc::clone(&self.formatter);
+        thread::spawn(move || formatter.lock().unwrap_or_else(PoisonError::into_inner).format(&path, &text).is_ok());
+    }
+
+    fn check(&self, path: &Path) {
         self.checker.check(self.buffers.model_of(path), self.buffers.texts().clone());
     }
 
@@ -203,7 +219,8 @@ impl Server {
     fn formatted(&self, uri: &Uri) -> Option<Vec<TextEdit>> {
         let path = path_of(uri)?;
         let text = self.buffers.text(&path)?;
-        let formatted = crate::format::format(&path, &text).ok()?;
+        let mut formatter = self.formatter.lock().unwrap_or_else(PoisonError::into_inner);
+        let formatted = formatter.format(&path, &text).ok()?;
         if formatted == *text {
             return Some(Vec::new());
         }
