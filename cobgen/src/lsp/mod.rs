@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! mod (requests, one loop) ── checker (a thread: findings) ── buffers (open texts, the model of a file)
-//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model) ── rename
+//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model) ── rename ── variables
 //! ```
 
 mod buffers;
@@ -15,6 +15,7 @@ mod cursor;
 mod form;
 mod outline;
 mod rename;
+mod variables;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,8 @@ use lsp_types::notification::{
     DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
 };
 use lsp_types::request::{
-    Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest, Rename,
-    Request as _,
+    Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest, References,
+    Rename, Request as _,
 };
 use lsp_types::{
     CompletionItem, CompletionItemKind, CompletionOptions, CompletionResponse, DocumentSymbolResponse, Documentation,
@@ -83,6 +84,7 @@ fn capabilities() -> ServerCapabilities {
         }),
         hover_provider: Some(HoverProviderCapability::Simple(true)),
         definition_provider: Some(OneOf::Left(true)),
+        references_provider: Some(OneOf::Left(true)),
         document_symbol_provider: Some(OneOf::Left(true)),
         document_formatting_provider: Some(OneOf::Left(true)),
         rename_provider: Some(OneOf::Right(RenameOptions {
@@ -150,8 +152,10 @@ impl Server {
             HoverRequest::METHOD => read(params).map(|at: lsp_types::HoverParams| {
                 json_of(self.at(&at.text_document_position_params).and_then(|place| place.hover()))
             }),
-            GotoDefinition::METHOD => read(params).map(|at: lsp_types::GotoDefinitionParams| {
-                json_of(self.at(&at.text_document_position_params).and_then(|place| place.definition()))
+            GotoDefinition::METHOD => read(params)
+                .map(|at: lsp_types::GotoDefinitionParams| json_of(self.definition(&at.text_document_position_params))),
+            References::METHOD => read(params).map(|of: lsp_types::ReferenceParams| {
+                json_of(self.references(&of.text_document_position, of.context.include_declaration))
             }),
             DocumentSymbolRequest::METHOD => {
                 read(params).map(|of: lsp_types::DocumentSymbolParams| json_of(self.symbols(&of.text_document.uri)))
@@ -187,25 +191,55 @@ impl Server {
         }
     }
 
-    /// The name at a place, and the edits that give it another name.
-    fn renamed(
+    /// Does something with the name at a place.
+    fn with_target<T>(
         &self,
         at: &TextDocumentPositionParams,
-        new: Option<&str>,
-    ) -> Result<(rename::Target, WorkspaceEdit), String> {
+        then: impl FnOnce(&Path, &rename::Texted<'_>, rename::Target) -> Result<T, String>,
+    ) -> Result<T, String> {
         let path = path_of(&at.text_document.uri).ok_or("the address is not of a file")?;
         let model = self.buffers.model_of(&path);
         let files = self.buffers.files_of(&model);
         let names = names_of(&files);
         let texted = rename::Texted { files: &files, names: &names };
         let target = texted.target(&path, at.position.line, at.position.character)?;
-        let Some(new) = new else { return Ok((target, WorkspaceEdit::default())) };
-        let edits = texted.edits(&target, new)?;
-        rename::verify(&model, self.buffers.texts(), &edits, &files)?;
-        // The addresses are keys of a map in the protocol.
-        #[expect(clippy::mutable_key_type, reason = "an address of a file never changes")]
-        let changes = edits.into_iter().filter_map(|(path, edits)| Some((uri_of(&path)?, edits))).collect();
-        Ok((target, WorkspaceEdit::new(changes)))
+        then(&model, &texted, target)
+    }
+
+    /// The name at a place, and the edits that give it another name.
+    fn renamed(
+        &self,
+        at: &TextDocumentPositionParams,
+        new: Option<&str>,
+    ) -> Result<(rename::Target, WorkspaceEdit), String> {
+        self.with_target(at, |model, texted, target| {
+            let Some(new) = new else { return Ok((target, WorkspaceEdit::default())) };
+            let edits = texted.edits(&target, new)?;
+            rename::verify(&target, model, self.buffers.texts(), &edits, texted.files)?;
+            // The addresses are keys of a map in the protocol.
+            #[expect(clippy::mutable_key_type, reason = "an address of a file never changes")]
+            let changes = edits.into_iter().filter_map(|(path, edits)| Some((uri_of(&path)?, edits))).collect();
+            Ok((target, WorkspaceEdit::new(changes)))
+        })
+    }
+
+    /// Where the name at a place is used. A place without a name has none.
+    fn references(&self, at: &TextDocumentPositionParams, with_definitions: bool) -> Vec<Location> {
+        let found = self.with_target(at, |_, texted, target| {
+            let definitions = if with_definitions { Vec::new() } else { texted.definitions(&target) };
+            Ok(texted.places(&target).into_iter().filter(|place| !definitions.contains(place)).collect())
+        });
+        locations(found.unwrap_or_default())
+    }
+
+    fn definition(&self, at: &TextDocumentPositionParams) -> Option<GotoDefinitionResponse> {
+        let path = path_of(&at.text_document.uri)?;
+        let files = self.buffers.files_of(&self.buffers.model_of(&path));
+        let texted = rename::Texted { files: &files, names: &[] };
+        match texted.variable_definitions(&path, at.position.line, at.position.character) {
+            Some(places) => Some(GotoDefinitionResponse::Array(locations(places))),
+            None => self.at(at).and_then(|place| place.definition()),
+        }
     }
 
     fn at(&self, place: &TextDocumentPositionParams) -> Option<AtPlace<'_>> {
@@ -307,6 +341,10 @@ impl AtPlace<'_> {
             found.filter_map(|(path, entry)| Some(Location { uri: uri_of(path)?, range: entry.range() })).collect();
         (!places.is_empty()).then_some(GotoDefinitionResponse::Array(places))
     }
+}
+
+fn locations(places: Vec<(PathBuf, Range)>) -> Vec<Location> {
+    places.into_iter().filter_map(|(path, range)| Some(Location { uri: uri_of(&path)?, range })).collect()
 }
 
 /// The names in the texts of a model.

@@ -405,7 +405,10 @@ fn a_rename_that_can_not_be_made_says_why() {
         ("\n  db", "app", "the service `app` exists already"),
         ("ready: [ser", "config", "the change object of service `db` `config` exists already"),
         ("kind: no", "other", "the kind `noop` has no definition in this model"),
-        ("size", "other", "`size` is not a name that can be renamed"),
+        ("db: {si", "n1", "the variable `n1` exists already"),
+        ("db: {si", "a-b", "a template can't read a variable \"a-b\""),
+        ("db: {si", "host", "a template can't read a variable \"host\""),
+        ("content: {pa", "other", "`path` is not a name that can be renamed"),
         ("security: ", "other", "`loopback-only` is not a name that can be renamed"),
     ] {
         let told = editor.rename(part, new).expect_err(part);
@@ -434,5 +437,143 @@ fn an_editor_learns_the_place_of_a_name_before_it_asks_for_another() {
     let place = editor.after("model.yaml", NAMED, "secur");
     let refused = editor.respond("textDocument/prepareRename", place);
     assert!(refused.error.is_some_and(|error| error.message.contains("is not a name that can be renamed")));
+    editor.end();
+}
+
+/// A model with a variable in each form.
+const VARIABLES: &str = "\
+security: loopback-only
+hosts:
+  n1: {address: 'tcp://127.0.0.1:1', labels: {role: app}, vars: {port: 1, disks: [sda, sdb]}}
+variables:
+  all: {port: 80, user: port}
+  label:
+    role=app:
+      port: 8080 # the port
+  service: {web: {port: 5432}}
+services:
+  web:
+    cobs:
+      'disk-{{ d }}':
+        kind: line
+        for: {d: host.vars.disks}
+        when: user != 'd' and port > 1
+        content: {path: '/etc/{{ d }}', line: 'port {{ port }} {{ host.vars.port }}'} # {{ port }}
+      'port-{{ port }}': {kind: line, for: {port: [7, 8]}, content: {path: '/etc/{{ port }}', line: x}}
+      text:
+        kind: file-tree
+        content:
+          files:
+            /etc/web:
+              content: |
+                port: {{ port | default(port) }} # {{ 'port' }}
+                {% for h in on('web') if port %}{{ h.vars['port'] }} {{ h.port is defined }}{% endfor %}
+            /etc/other:
+              content: |
+                {% set port = 1 -%}
+                {{ port }} {{ host.vars.port }}
+clusters:
+  c: {services: {web: [n1]}}
+";
+
+#[test]
+fn a_model_with_every_variable_is_right() {
+    let editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    let findings = editor.findings("model.yaml");
+    assert!(findings.iter().all(|finding| finding["severity"] != 1), "{findings:?}");
+    editor.end();
+}
+
+#[test]
+fn a_variable_is_renamed_in_all_groups_templates_and_expressions() {
+    let mut editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    let expected = VARIABLES
+        .replace("vars: {port: 1", "vars: {listen: 1")
+        .replace("all: {port: 80", "all: {listen: 80")
+        .replace("      port: 8080", "      listen: 8080")
+        .replace("web: {port: 5432", "web: {listen: 5432")
+        .replace("and port > 1", "and listen > 1")
+        .replace("'port {{ port }} {{ host.vars.port }}'", "'port {{ listen }} {{ host.vars.listen }}'")
+        .replace("port: {{ port | default(port) }}", "port: {{ listen | default(listen) }}")
+        .replace("if port %}{{ h.vars['port'] }}", "if listen %}{{ h.vars['listen'] }}")
+        .replace("{{ port }} {{ host.vars.port }}\nclusters", "{{ port }} {{ host.vars.listen }}\nclusters");
+    for part in ["all: {po", "role=app:\n      por", "and po", "line: 'port {{ po", "h.vars['po", "vars: {po"] {
+        let mut params = editor.after("model.yaml", VARIABLES, part);
+        params["newName"] = json!("listen");
+        let answer = editor.ask("textDocument/rename", params);
+        assert_eq!(edited(VARIABLES, &answer["changes"][editor.uri("model.yaml")]), expected, "{part}");
+    }
+    editor.end();
+}
+
+#[test]
+fn a_variable_of_a_loop_is_renamed_in_its_change_object_alone() {
+    let mut editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    for (part, new, expected) in [
+        (
+            "'disk-{{ d",
+            "disk",
+            VARIABLES
+                .replace("'disk-{{ d }}'", "'disk-{{ disk }}'")
+                .replace("for: {d:", "for: {disk:")
+                .replace("'/etc/{{ d }}'", "'/etc/{{ disk }}'"),
+        ),
+        (
+            "for: {po",
+            "p",
+            VARIABLES
+                .replace("'port-{{ port }}'", "'port-{{ p }}'")
+                .replace("for: {port:", "for: {p:")
+                .replace("'/etc/{{ port }}'", "'/etc/{{ p }}'"),
+        ),
+    ] {
+        let mut params = editor.after("model.yaml", VARIABLES, part);
+        params["newName"] = json!(new);
+        let answer = editor.ask("textDocument/rename", params);
+        assert_eq!(edited(VARIABLES, &answer["changes"][editor.uri("model.yaml")]), expected, "{part}");
+    }
+    editor.end();
+}
+
+#[test]
+fn a_variable_that_is_read_in_another_way_is_not_renamed() {
+    let mut editor = Editor::start();
+    let text = VARIABLES.replace("line: x}", "line: '{{ host.vars | tojson }}'}");
+    editor.open("model.yaml", &text);
+    let mut params = editor.after("model.yaml", &text, "all: {po");
+    params["newName"] = json!("listen");
+    let told = editor.respond("textDocument/rename", params).error.expect("refused").message;
+    assert!(told.starts_with("the renamed model would give hosts other contents"), "{told}");
+    editor.end();
+}
+
+#[test]
+fn definitions_and_references_of_names_are_found() {
+    let mut editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    let lines = |found: &Json| -> Vec<u64> {
+        let places = found.as_array().into_iter().flatten();
+        places.map(|place| place["range"]["start"]["line"].as_u64().expect("a line") + 1).collect()
+    };
+    let place = editor.after("model.yaml", VARIABLES, "line: 'port {{ po");
+    let found = editor.ask("textDocument/definition", place.clone());
+    assert_eq!(lines(&found), [3, 5, 8, 9]);
+    assert_eq!(found[1]["range"], json!({"start": {"line": 4, "character": 8}, "end": {"line": 4, "character": 12}}));
+    let mut all = place;
+    all["context"] = json!({"includeDeclaration": true});
+    let found = editor.ask("textDocument/references", all.clone());
+    assert_eq!(lines(&found), [3, 5, 8, 9, 16, 17, 17, 25, 25, 26, 26, 30]);
+    all["context"] = json!({"includeDeclaration": false});
+    let found = editor.ask("textDocument/references", all);
+    assert_eq!(lines(&found), [16, 17, 17, 25, 25, 26, 26, 30]);
+    let mut host = editor.after("model.yaml", VARIABLES, "\n  n1");
+    host["context"] = json!({"includeDeclaration": false});
+    assert_eq!(lines(&editor.ask("textDocument/references", host)), [32]);
+    let mut nothing = editor.after("model.yaml", VARIABLES, "secur");
+    nothing["context"] = json!({"includeDeclaration": true});
+    assert_eq!(editor.ask("textDocument/references", nothing), json!([]));
     editor.end();
 }
