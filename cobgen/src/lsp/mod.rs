@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! mod (requests, one loop) ── checker (a thread: findings) ── buffers (open texts, the model of a file)
+//!                          ├─ trial (a thread: layout and plan)
 //!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model) ── rename ── variables
 //! ```
 
@@ -15,6 +16,7 @@ mod cursor;
 mod form;
 mod outline;
 mod rename;
+mod trial;
 mod variables;
 
 use std::error::Error;
@@ -30,18 +32,19 @@ use lsp_types::notification::{
     DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
 };
 use lsp_types::request::{
-    Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest, References,
-    Rename, Request as _,
+    Completion, DocumentSymbolRequest, ExecuteCommand, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest,
+    References, Rename, Request as _,
 };
 use lsp_types::{
     CompletionItem, CompletionItemKind, CompletionOptions, CompletionResponse, DocumentSymbolResponse, Documentation,
-    GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location, MarkupContent, MarkupKind, OneOf,
-    Position, PrepareRenameResponse, Range, RenameOptions, ServerCapabilities, SymbolInformation, SymbolKind,
-    TextDocumentPositionParams, TextDocumentSyncCapability, TextDocumentSyncKind, TextEdit, Uri,
-    WorkDoneProgressOptions, WorkspaceEdit,
+    ExecuteCommandOptions, GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location,
+    MarkupContent, MarkupKind, OneOf, Position, PrepareRenameResponse, Range, RenameOptions, ServerCapabilities,
+    SymbolInformation, SymbolKind, TextDocumentPositionParams, TextDocumentSyncCapability, TextDocumentSyncKind,
+    TextEdit, Uri, WorkDoneProgressOptions, WorkspaceEdit,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
+use trial::Trials;
 
 use crate::format::Formatter;
 
@@ -50,22 +53,32 @@ pub(crate) type Ended = Box<dyn Error + Send + Sync>;
 
 /// Serves an editor until it asks for the end.
 ///
-/// `model` is the file or folder of the model; without it, it is found from each opened file.
+/// `model` is the file or folder of the model; without it, it is found from each opened file. `depot` has the generations
+/// for plans.
 ///
 /// # Errors
 /// When the connection breaks, or its first message is no `initialize`.
-pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>) -> Result<(), Ended> {
-    connection.initialize(serde_json::to_value(capabilities())?)?;
-    let editor = connection.sender.clone();
-    let checker = Checker::start(move |message| editor.send(message).is_ok());
-    let mut server = Server { buffers: Buffers::new(model), checker, formatter: Arc::default() };
+pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>, depot: Option<PathBuf>) -> Result<(), Ended> {
+    connection.initialize(serde_json::to_value(capabilities(depot.is_some()))?)?;
+    let editor = || {
+        let editor = connection.sender.clone();
+        move |message| editor.send(message).is_ok()
+    };
+    let (checker, trials) = (Checker::start(editor()), Trials::start(depot, editor()));
+    let mut server = Server { buffers: Buffers::new(model), checker, trials, formatter: Arc::default() };
     for message in &connection.receiver {
         match message {
             Message::Request(request) => {
                 if connection.handle_shutdown(&request)? {
                     return Ok(());
                 }
-                connection.sender.send(Message::Response(server.answer(request)))?;
+                let response = match request.method.as_str() {
+                    ExecuteCommand::METHOD => server.try_out(request),
+                    _ => Some(server.answer(request)),
+                };
+                if let Some(response) = response {
+                    connection.sender.send(Message::Response(response))?;
+                }
             }
             Message::Notification(notification) => server.take(notification),
             // The server asks nothing.
@@ -75,7 +88,7 @@ pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>) -> Result<(
     Ok(())
 }
 
-fn capabilities() -> ServerCapabilities {
+fn capabilities(has_depot: bool) -> ServerCapabilities {
     ServerCapabilities {
         text_document_sync: Some(TextDocumentSyncCapability::Kind(TextDocumentSyncKind::FULL)),
         completion_provider: Some(CompletionOptions {
@@ -87,6 +100,10 @@ fn capabilities() -> ServerCapabilities {
         references_provider: Some(OneOf::Left(true)),
         document_symbol_provider: Some(OneOf::Left(true)),
         document_formatting_provider: Some(OneOf::Left(true)),
+        execute_command_provider: Some(ExecuteCommandOptions {
+            commands: Trials::commands(has_depot),
+            ..ExecuteCommandOptions::default()
+        }),
         rename_provider: Some(OneOf::Right(RenameOptions {
             prepare_provider: Some(true),
             work_done_progress_options: WorkDoneProgressOptions::default(),
@@ -98,6 +115,7 @@ fn capabilities() -> ServerCapabilities {
 struct Server {
     buffers: Buffers,
     checker: Checker,
+    trials: Trials,
     formatter: Arc<Mutex<Formatter>>,
 }
 
@@ -141,6 +159,14 @@ impl Server {
 
     fn check(&self, path: &Path) {
         self.checker.check(self.buffers.model_of(path), self.buffers.texts().clone());
+    }
+
+    /// Lets the thread of trials answer; or the answer why it can't.
+    fn try_out(&self, request: Request) -> Option<Response> {
+        self.trials.ask(request.id, request.params, |argument| {
+            let path = path_of(&argument.uri)?;
+            Some((self.buffers.model_of(&path), self.buffers.texts().clone()))
+        })
     }
 
     fn answer(&self, request: Request) -> Response {

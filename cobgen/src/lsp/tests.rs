@@ -33,8 +33,10 @@ struct Editor {
 impl Editor {
     fn start() -> Self {
         let (connection, theirs) = Connection::memory();
-        let server = thread::spawn(move || serve(&theirs, None));
-        let mut editor = Self { connection, server, folder: tempfile::tempdir().expect("a folder"), requests: 0 };
+        let folder = tempfile::tempdir().expect("a folder");
+        let depot = folder.path().join("depot");
+        let server = thread::spawn(move || serve(&theirs, None, Some(depot)));
+        let mut editor = Self { connection, server, folder, requests: 0 };
         let answer = editor.ask("initialize", json!({"capabilities": {}}));
         assert_eq!(answer["capabilities"]["hoverProvider"], true);
         editor.tell("initialized", json!({}));
@@ -575,5 +577,43 @@ fn definitions_and_references_of_names_are_found() {
     let mut nothing = editor.after("model.yaml", VARIABLES, "secur");
     nothing["context"] = json!({"includeDeclaration": true});
     assert_eq!(editor.ask("textDocument/references", nothing), json!([]));
+    editor.end();
+}
+
+#[test]
+fn the_layout_and_the_plan_of_an_unsaved_text_are_found() {
+    let mut editor = Editor::start();
+    let models = editor.folder.path().join("models");
+    fs::create_dir(&models).expect("made");
+    let (hosts, services) = MODEL.split_at(MODEL.find("services:").expect("there"));
+    fs::write(models.join("hosts.yaml"), hosts).expect("written");
+    fs::write(models.join("services.yaml"), services).expect("written");
+    crate::publish(&models, &editor.folder.path().join("depot"), "").expect("published");
+    let name = "models/services.yaml";
+    editor.open(name, &services.replace("content: hello", "content: bye"));
+    let ask = |editor: &mut Editor, command: &str, name: &str| {
+        let argument = json!({"uri": editor.uri(name), "from": 1});
+        editor.respond("workspace/executeCommand", json!({"command": command, "arguments": [argument]}))
+    };
+    let plan = ask(&mut editor, "cob.plan", name).result.expect("a plan");
+    assert_eq!((&plan["from"], &plan["to"]), (&json!(1), &json!(2)), "{plan}");
+    let changed: Vec<&String> = plan["changes"]["changed"].as_object().expect("changes").keys().collect();
+    assert!(changed.contains(&&"n1/web/conf".to_owned()), "{plan}");
+    // A file that its editor has not saved yet counts, too.
+    let new = "models/more.yaml";
+    editor.open(new, "cobs:\n  n1/new: {kind: noop}\n");
+    let plan = ask(&mut editor, "cob.plan", name).result.expect("a plan");
+    assert!(plan["changes"]["added"]["n1/new"].is_string(), "{plan}");
+    editor.open(new, "cobs: [\n");
+    let wrong = ask(&mut editor, "cob.plan", name).error.expect("refused");
+    assert_eq!(wrong.message, "the model has errors");
+    editor.tell("textDocument/didClose", json!({"textDocument": {"uri": editor.uri(new)}}));
+    let layout = ask(&mut editor, "cob.solve", name).result.expect("a layout");
+    assert_eq!(
+        (&layout["clusters"][0]["name"], &layout["clusters"][0]["nodes"][0]["name"]),
+        (&json!("c"), &json!("n1"))
+    );
+    let unknown = ask(&mut editor, "cob.fly", name).error.expect("refused");
+    assert!(unknown.message.contains("has no command"), "{unknown:?}");
     editor.end();
 }

@@ -38,7 +38,7 @@ pub use sections::{
     Security, ServiceEntry, ServiceState, SwitchEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
-pub(crate) use source::{MAX_FILE, Texts};
+pub(crate) use source::{MAX_FILE, Texts, list as list_files};
 pub(crate) use structure::check as check_structure;
 pub(crate) use yaml::{Trace, is_blank_that_is_none};
 
