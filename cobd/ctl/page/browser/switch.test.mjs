@@ -4,7 +4,7 @@
 // COB_BIN has the programs cobctl and cobgen.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { findings, go, launch, LONG, open, settled, tabTo, url } from "./tools.mjs";
@@ -279,6 +279,56 @@ test("a model is edited, checked, saved, published and switched to, by the page 
   await verdict(page, new RegExp(`^OK: generation ${number}`));
   await go(page, "#/generations");
   await page.locator(".generations").getByText("a higher price, 'quoted'").first().waitFor({ timeout: LONG });
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("an unsaved text shows its plan, and a new file is saved with the model", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await verdict(page, /^OK/);
+  await openModel(page);
+  const file = join(demo, "model/model.yaml");
+  const before = readFileSync(file, "utf8");
+  const price = Number(/price: (\d+)/.exec(before)[1]);
+  const plan = page.locator("section", { has: page.getByRole("heading", { name: "Plan", exact: true }) });
+  await plan.getByText("No object changes.").waitFor({ timeout: LONG });
+  const layout = page.locator("section", { has: page.getByRole("heading", { name: "Layout", exact: true }) });
+  await layout.getByRole("rowheader", { name: "n1", exact: true }).first().waitFor({ timeout: LONG });
+  await find(page, `price: ${price}`);
+  await page.keyboard.type(`price: ${price + 1}`);
+  await plan.locator(".change-list .id").first().waitFor({ timeout: LONG });
+  await plan.getByText(/takes about/).waitFor({ timeout: LONG });
+  assert.equal(readFileSync(file, "utf8"), before);
+  assert.deepEqual(await findings(page), []);
+  // A text with errors has no plan.
+  await find(page, "services:");
+  await page.keyboard.type("servces:");
+  await plan.getByText("The plan follows when the text has no errors.").waitFor({ timeout: LONG });
+  await find(page, "servces:");
+  await page.keyboard.type("services:");
+  await plan.locator(".change-list .id").first().waitFor({ timeout: LONG });
+  // A name outside the folder can't be given.
+  const add = page.getByRole("button", { name: "Add", exact: true });
+  await page.getByRole("button", { name: "New file…" }).click();
+  const name = page.getByRole("textbox", { name: "Name of the new file" });
+  await name.fill("../more.yaml");
+  assert.ok(await add.isDisabled());
+  await name.fill("model.yaml");
+  assert.ok(await add.isDisabled());
+  await name.fill("more.yaml");
+  await add.click();
+  await editorText(page).click();
+  await page.keyboard.insertText("cobs: {n1/extra: {kind: noop}}\n");
+  await plan.locator(".change-list .id", { hasText: "n1/extra" }).waitFor({ timeout: LONG });
+  await page.getByText("The model has no errors.").waitFor({ timeout: LONG });
+  assert.deepEqual(await findings(page), []);
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("saved", { exact: true }).waitFor({ timeout: LONG });
+  const more = join(demo, "model/more.yaml");
+  assert.equal(readFileSync(more, "utf8"), "cobs: {n1/extra: {kind: noop}}\n");
+  assert.notEqual(readFileSync(file, "utf8"), before);
+  rmSync(more);
+  writeFileSync(file, before);
   assert.deepEqual(faults, []);
   await context.close();
 });
