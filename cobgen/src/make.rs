@@ -44,6 +44,9 @@ pub struct After {
     pub mends: bool,
     /// The sealed secrets of its bundles: unchanged secrets are reused.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
+    /// The ids of secrets by name, for a generation that is made without a vault and only compared: their values are taken
+    /// as unchanged.
+    pub secrets: BTreeMap<String, SecretId>,
     /// The layouts of its clusters with templates: existing nodes keep their services.
     pub layouts: Layouts,
     /// Failed layouts, which the solver must not find again.
@@ -285,7 +288,10 @@ pub(crate) fn make_of(model: Model, after: &After, vault: Option<&Vault>) -> Mad
     let Some(mut draft) = draft else { return nothing(diagnostics, sources) };
     let found = match vault {
         Some(vault) => vault.settle(&mut draft, after),
-        None => secrets::refused(&draft),
+        None => {
+            secrets::as_before(&mut draft, after);
+            secrets::refused(&draft)
+        }
     };
     let refused = found.iter().any(|d| d.severity == Severity::Error);
     diagnostics.extend(found);

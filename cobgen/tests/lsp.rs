@@ -97,6 +97,48 @@ fn an_editor_gets_findings_and_completions_and_ends_the_server() {
 }
 
 #[test]
+fn an_editor_follows_and_renames_a_variable_over_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hosts = "security: loopback-only\nhosts: {n1: {address: 'tcp://127.0.0.1:1', vars: {port: 80}}}\n";
+    let cobs = "cobs:\n  n1/a:\n    kind: line\n    content: {path: /etc/a, line: 'listen {{ port }}'}\n";
+    for (name, text) in [("hosts.yaml", hosts), ("cobs.yaml", cobs)] {
+        std::fs::write(folder.path().join(name), text).expect("written");
+    }
+    let uri = |name: &str| format!("file://{}/{name}", folder.path().display());
+    let mut editor = Editor::start();
+    editor.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}}}));
+    let answer = editor.until(|message| message["id"] == 1);
+    assert_eq!(answer["result"]["capabilities"]["referencesProvider"], true);
+    editor.send(&json!({"jsonrpc": "2.0", "method": "initialized", "params": {}}));
+    // The file of the hosts is not open.
+    let document = json!({"uri": uri("cobs.yaml"), "languageId": "yaml", "version": 1, "text": cobs});
+    editor.send(&json!({"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": {"textDocument": document}}));
+    let place = json!({"textDocument": {"uri": uri("cobs.yaml")}, "position": {"line": 3, "character": 47}});
+    let mut ask = |id: i32, method: &str, more: Value| {
+        let mut params = place.clone();
+        for (key, value) in more.as_object().into_iter().flatten() {
+            params[key] = value.clone();
+        }
+        editor.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        editor.until(|message| message["id"] == id)["result"].clone()
+    };
+    let found = ask(2, "textDocument/definition", json!({}));
+    assert_eq!(
+        (&found[0]["uri"], &found[0]["range"]["start"]["line"]),
+        (&json!(uri("hosts.yaml")), &json!(1)),
+        "{found}"
+    );
+    let found = ask(3, "textDocument/references", json!({"context": {"includeDeclaration": true}}));
+    assert_eq!(found.as_array().map(Vec::len), Some(2), "{found}");
+    let edits = ask(4, "textDocument/rename", json!({"newName": "listen_on"}));
+    let changes = edits["changes"].as_object().expect("edits").clone();
+    assert_eq!(changes.len(), 2, "{edits}");
+    let edit = &edits["changes"][uri("cobs.yaml")][0];
+    assert_eq!(edit["range"]["start"], json!({"line": 3, "character": 45}), "{edits}");
+    assert_eq!(edit["newText"], "listen_on");
+}
+
+#[test]
 fn a_broken_connection_ends_the_server_with_its_reason() {
     let Editor { mut server, input, output } = Editor::start();
     drop(input);

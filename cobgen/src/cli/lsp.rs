@@ -20,6 +20,9 @@ Exit status: 0 the editor ended it; 1 the connection broke.")]
 pub struct LspArgs {
     /// The file or folder of the model
     model: Option<PathBuf>,
+    /// Where generations are kept, for plans of unsaved texts
+    #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
+    depot: Option<PathBuf>,
     /// Standard input and output, which is the only way: some editors name it
     #[arg(long, hide = true)]
     stdio: bool,
@@ -27,8 +30,9 @@ pub struct LspArgs {
 
 pub(super) fn run(args: &LspArgs, _: &mut Terminal<'_>) -> CommandResult {
     let model = args.model.as_deref().map(std::path::absolute).transpose().map_err(Stop::plain)?;
+    let depot = args.depot.as_deref().map(std::path::absolute).transpose().map_err(Stop::plain)?;
     let (connection, threads) = Connection::stdio();
-    let ended = lsp::serve(&connection, model);
+    let ended = lsp::serve(&connection, model, depot);
     // The threads end when nobody sends any more.
     drop(connection);
     ended.map_err(|error| Stop::Plain(format!("the connection to the editor broke: {error}"), Answer::No))?;

@@ -5,14 +5,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use cob_depot::{Depot, DepotError};
-use serde::Serialize;
-use serde_with::skip_serializing_none;
 
 use super::{Answer, CommandResult, Stop, Terminal};
 use crate::diagnostic::{Diagnostic, Diagnostics, render};
 use crate::make::layouts_of;
 use crate::model::did_you_mean_or_list;
-use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, Offer, View};
+use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
 
 /// The options of `cobgen solve`.
 #[derive(Debug, clap::Args)]
@@ -62,9 +60,8 @@ pub(super) fn run(args: &SolveArgs, terminal: &mut Terminal<'_>) -> CommandResul
     write!(terminal.err, "{}", render(&beside.unused(&given, &view), &view.sources, terminal.colour))?;
     let clusters = &view.clusters;
     if args.json {
-        let clusters = clusters.iter().map(ClusterJson::of).collect();
         let mut out = io::BufWriter::with_capacity(64 << 10, &mut terminal.out);
-        serde_json::to_writer(&mut out, &AllJson { clusters }).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut out, &view.to_json()).map_err(io::Error::from)?;
         writeln!(out)?;
         out.flush()?;
     } else {
@@ -144,34 +141,6 @@ pub(super) fn is_known(cluster: Option<&str>, view: &View) -> Result<(), Diagnos
     let Some(name) = cluster.filter(|name| !view.clusters.iter().any(|c| c.name == *name)) else { return Ok(()) };
     Err(Diagnostic::error("unknown-cluster", format!("the model has no cluster `{name}`"))
         .maybe_help(did_you_mean_or_list(name, view.cluster_names.iter().map(String::as_str))))
-}
-
-/// The output for machines, serialized while it is written, because nodes may be many.
-#[derive(Serialize)]
-struct AllJson<'a> {
-    clusters: Vec<ClusterJson<'a>>,
-}
-
-#[skip_serializing_none]
-#[derive(Serialize)]
-struct ClusterJson<'a> {
-    name: &'a str,
-    #[serialize_always]
-    solvable: Option<bool>,
-    nodes: &'a [LayoutNode],
-    reason: Option<&'a String>,
-    explanation: Option<&'a serde_json::Value>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    leaving: &'a [String],
-    provider: Option<&'a Offer>,
-}
-
-impl<'a> ClusterJson<'a> {
-    fn of(cluster: &'a ClusterView) -> Self {
-        let ClusterView { name, solvable, nodes, reason, explanation, leaving, provider, .. } = cluster;
-        let (reason, explanation) = (reason.as_ref(), explanation.as_ref());
-        Self { name, solvable: *solvable, nodes, reason, explanation, leaving, provider: provider.as_ref() }
-    }
 }
 
 /// Services, hardware and image.

@@ -56,7 +56,7 @@ impl Buffers {
 
     /// The files of a model, with their present texts.
     pub(super) fn files_of(&self, model: &Path) -> Vec<(PathBuf, String)> {
-        let files = model_files::list(model).unwrap_or_else(|_| vec![model.to_owned()]);
+        let files = model::list_files(model, &self.texts).unwrap_or_else(|_| vec![model.to_owned()]);
         files.into_iter().filter_map(|path| Some((path.clone(), self.text(&path)?))).collect()
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! mod (requests, one loop) ── checker (a thread: findings) ── buffers (open texts, the model of a file)
-//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model) ── rename
+//!                          ├─ trial (a thread: layout and plan)
+//!                          └─ cursor (keys above a place) ── form (JSON Schema) ── outline (names in a model) ── rename ── variables
 //! ```
 
 mod buffers;
@@ -15,9 +16,13 @@ mod cursor;
 mod form;
 mod outline;
 mod rename;
+mod trial;
+mod variables;
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use buffers::{Buffers, path_of, uri_of};
 use checker::Checker;
@@ -27,40 +32,53 @@ use lsp_types::notification::{
     DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
 };
 use lsp_types::request::{
-    Completion, DocumentSymbolRequest, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest, Rename,
-    Request as _,
+    Completion, DocumentSymbolRequest, ExecuteCommand, Formatting, GotoDefinition, HoverRequest, PrepareRenameRequest,
+    References, Rename, Request as _,
 };
 use lsp_types::{
     CompletionItem, CompletionItemKind, CompletionOptions, CompletionResponse, DocumentSymbolResponse, Documentation,
-    GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location, MarkupContent, MarkupKind, OneOf,
-    Position, PrepareRenameResponse, Range, RenameOptions, ServerCapabilities, SymbolInformation, SymbolKind,
-    TextDocumentPositionParams, TextDocumentSyncCapability, TextDocumentSyncKind, TextEdit, Uri,
-    WorkDoneProgressOptions, WorkspaceEdit,
+    ExecuteCommandOptions, GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, Location,
+    MarkupContent, MarkupKind, OneOf, Position, PrepareRenameResponse, Range, RenameOptions, ServerCapabilities,
+    SymbolInformation, SymbolKind, TextDocumentPositionParams, TextDocumentSyncCapability, TextDocumentSyncKind,
+    TextEdit, Uri, WorkDoneProgressOptions, WorkspaceEdit,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
+use trial::Trials;
+
+use crate::format::Formatter;
 
 /// Why the server ended early: the connection, or a message that no editor may send.
 pub(crate) type Ended = Box<dyn Error + Send + Sync>;
 
 /// Serves an editor until it asks for the end.
 ///
-/// `model` is the file or folder of the model; without it, it is found from each opened file.
+/// `model` is the file or folder of the model; without it, it is found from each opened file. `depot` has the generations
+/// for plans.
 ///
 /// # Errors
 /// When the connection breaks, or its first message is no `initialize`.
-pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>) -> Result<(), Ended> {
-    connection.initialize(serde_json::to_value(capabilities())?)?;
-    let editor = connection.sender.clone();
-    let checker = Checker::start(move |message| editor.send(message).is_ok());
-    let mut server = Server { buffers: Buffers::new(model), checker };
+pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>, depot: Option<PathBuf>) -> Result<(), Ended> {
+    connection.initialize(serde_json::to_value(capabilities(depot.is_some()))?)?;
+    let editor = || {
+        let editor = connection.sender.clone();
+        move |message| editor.send(message).is_ok()
+    };
+    let (checker, trials) = (Checker::start(editor()), Trials::start(depot, editor()));
+    let mut server = Server { buffers: Buffers::new(model), checker, trials, formatter: Arc::default() };
     for message in &connection.receiver {
         match message {
             Message::Request(request) => {
                 if connection.handle_shutdown(&request)? {
                     return Ok(());
                 }
-                connection.sender.send(Message::Response(server.answer(request)))?;
+                let response = match request.method.as_str() {
+                    ExecuteCommand::METHOD => server.try_out(request),
+                    _ => Some(server.answer(request)),
+                };
+                if let Some(response) = response {
+                    connection.sender.send(Message::Response(response))?;
+                }
             }
             Message::Notification(notification) => server.take(notification),
             // The server asks nothing.
@@ -70,7 +88,7 @@ pub(crate) fn serve(connection: &Connection, model: Option<PathBuf>) -> Result<(
     Ok(())
 }
 
-fn capabilities() -> ServerCapabilities {
+fn capabilities(has_depot: bool) -> ServerCapabilities {
     ServerCapabilities {
         text_document_sync: Some(TextDocumentSyncCapability::Kind(TextDocumentSyncKind::FULL)),
         completion_provider: Some(CompletionOptions {
@@ -79,8 +97,13 @@ fn capabilities() -> ServerCapabilities {
         }),
         hover_provider: Some(HoverProviderCapability::Simple(true)),
         definition_provider: Some(OneOf::Left(true)),
+        references_provider: Some(OneOf::Left(true)),
         document_symbol_provider: Some(OneOf::Left(true)),
         document_formatting_provider: Some(OneOf::Left(true)),
+        execute_command_provider: Some(ExecuteCommandOptions {
+            commands: Trials::commands(has_depot),
+            ..ExecuteCommandOptions::default()
+        }),
         rename_provider: Some(OneOf::Right(RenameOptions {
             prepare_provider: Some(true),
             work_done_progress_options: WorkDoneProgressOptions::default(),
@@ -92,6 +115,8 @@ fn capabilities() -> ServerCapabilities {
 struct Server {
     buffers: Buffers,
     checker: Checker,
+    trials: Trials,
+    formatter: Arc<Mutex<Formatter>>,
 }
 
 impl Server {
@@ -117,12 +142,31 @@ impl Server {
             _ => None,
         };
         let Some((path, text)) = changed.and_then(|(uri, text)| Some((path_of(&uri)?, text))) else { return };
+        match &text {
+            Some(text) if method == DidOpenTextDocument::METHOD => self.format_ahead(path.clone(), text.clone()),
+            Some(_) => {}
+            None => self.formatter.lock().unwrap_or_else(PoisonError::into_inner).forget(&path),
+        }
         self.buffers.set(&path, text);
         self.check(&path);
     }
 
-    fn check(&self, path: &std::path::Path) {
+    /// Formats a text, so that the formatter knows its parts when the editor asks.
+    fn format_ahead(&self, path: PathBuf, text: String) {
+        let formatter = Arc::clone(&self.formatter);
+        thread::spawn(move || formatter.lock().unwrap_or_else(PoisonError::into_inner).format(&path, &text).is_ok());
+    }
+
+    fn check(&self, path: &Path) {
         self.checker.check(self.buffers.model_of(path), self.buffers.texts().clone());
+    }
+
+    /// Lets the thread of trials answer; or the answer why it can't.
+    fn try_out(&self, request: Request) -> Option<Response> {
+        self.trials.ask(request.id, request.params, |argument| {
+            let path = path_of(&argument.uri)?;
+            Some((self.buffers.model_of(&path), self.buffers.texts().clone()))
+        })
     }
 
     fn answer(&self, request: Request) -> Response {
@@ -134,8 +178,10 @@ impl Server {
             HoverRequest::METHOD => read(params).map(|at: lsp_types::HoverParams| {
                 json_of(self.at(&at.text_document_position_params).and_then(|place| place.hover()))
             }),
-            GotoDefinition::METHOD => read(params).map(|at: lsp_types::GotoDefinitionParams| {
-                json_of(self.at(&at.text_document_position_params).and_then(|place| place.definition()))
+            GotoDefinition::METHOD => read(params)
+                .map(|at: lsp_types::GotoDefinitionParams| json_of(self.definition(&at.text_document_position_params))),
+            References::METHOD => read(params).map(|of: lsp_types::ReferenceParams| {
+                json_of(self.references(&of.text_document_position, of.context.include_declaration))
             }),
             DocumentSymbolRequest::METHOD => {
                 read(params).map(|of: lsp_types::DocumentSymbolParams| json_of(self.symbols(&of.text_document.uri)))
@@ -171,25 +217,55 @@ impl Server {
         }
     }
 
-    /// The name at a place, and the edits that give it another name.
-    fn renamed(
+    /// Does something with the name at a place.
+    fn with_target<T>(
         &self,
         at: &TextDocumentPositionParams,
-        new: Option<&str>,
-    ) -> Result<(rename::Target, WorkspaceEdit), String> {
+        then: impl FnOnce(&Path, &rename::Texted<'_>, rename::Target) -> Result<T, String>,
+    ) -> Result<T, String> {
         let path = path_of(&at.text_document.uri).ok_or("the address is not of a file")?;
         let model = self.buffers.model_of(&path);
         let files = self.buffers.files_of(&model);
         let names = names_of(&files);
         let texted = rename::Texted { files: &files, names: &names };
         let target = texted.target(&path, at.position.line, at.position.character)?;
-        let Some(new) = new else { return Ok((target, WorkspaceEdit::default())) };
-        let edits = texted.edits(&target, new)?;
-        rename::verify(&model, self.buffers.texts(), &edits, &files)?;
-        // The addresses are keys of a map in the protocol.
-        #[expect(clippy::mutable_key_type, reason = "an address of a file never changes")]
-        let changes = edits.into_iter().filter_map(|(path, edits)| Some((uri_of(&path)?, edits))).collect();
-        Ok((target, WorkspaceEdit::new(changes)))
+        then(&model, &texted, target)
+    }
+
+    /// The name at a place, and the edits that give it another name.
+    fn renamed(
+        &self,
+        at: &TextDocumentPositionParams,
+        new: Option<&str>,
+    ) -> Result<(rename::Target, WorkspaceEdit), String> {
+        self.with_target(at, |model, texted, target| {
+            let Some(new) = new else { return Ok((target, WorkspaceEdit::default())) };
+            let edits = texted.edits(&target, new)?;
+            rename::verify(&target, model, self.buffers.texts(), &edits, texted.files)?;
+            // The addresses are keys of a map in the protocol.
+            #[expect(clippy::mutable_key_type, reason = "an address of a file never changes")]
+            let changes = edits.into_iter().filter_map(|(path, edits)| Some((uri_of(&path)?, edits))).collect();
+            Ok((target, WorkspaceEdit::new(changes)))
+        })
+    }
+
+    /// Where the name at a place is used. A place without a name has none.
+    fn references(&self, at: &TextDocumentPositionParams, with_definitions: bool) -> Vec<Location> {
+        let found = self.with_target(at, |_, texted, target| {
+            let definitions = if with_definitions { Vec::new() } else { texted.definitions(&target) };
+            Ok(texted.places(&target).into_iter().filter(|place| !definitions.contains(place)).collect())
+        });
+        locations(found.unwrap_or_default())
+    }
+
+    fn definition(&self, at: &TextDocumentPositionParams) -> Option<GotoDefinitionResponse> {
+        let path = path_of(&at.text_document.uri)?;
+        let files = self.buffers.files_of(&self.buffers.model_of(&path));
+        let texted = rename::Texted { files: &files, names: &[] };
+        match texted.variable_definitions(&path, at.position.line, at.position.character) {
+            Some(places) => Some(GotoDefinitionResponse::Array(locations(places))),
+            None => self.at(at).and_then(|place| place.definition()),
+        }
     }
 
     fn at(&self, place: &TextDocumentPositionParams) -> Option<AtPlace<'_>> {
@@ -203,7 +279,8 @@ impl Server {
     fn formatted(&self, uri: &Uri) -> Option<Vec<TextEdit>> {
         let path = path_of(uri)?;
         let text = self.buffers.text(&path)?;
-        let formatted = crate::format::format(&path, &text).ok()?;
+        let mut formatter = self.formatter.lock().unwrap_or_else(PoisonError::into_inner);
+        let formatted = formatter.format(&path, &text).ok()?;
         if formatted == *text {
             return Some(Vec::new());
         }
@@ -290,6 +367,10 @@ impl AtPlace<'_> {
             found.filter_map(|(path, entry)| Some(Location { uri: uri_of(path)?, range: entry.range() })).collect();
         (!places.is_empty()).then_some(GotoDefinitionResponse::Array(places))
     }
+}
+
+fn locations(places: Vec<(PathBuf, Range)>) -> Vec<Location> {
+    places.into_iter().filter_map(|(path, range)| Some(Location { uri: uri_of(&path)?, range })).collect()
 }
 
 /// The names in the texts of a model.

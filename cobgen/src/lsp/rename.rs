@@ -17,6 +17,7 @@ use lsp_types::{Range, TextEdit};
 use super::cursor::{self, Cursor, Token};
 use super::outline::Entry;
 use super::range;
+use super::variables::{self, Mention, Scope};
 use crate::diagnostic::Severity;
 use crate::make::{After, Made, make_of};
 use crate::model::{Model, Texts};
@@ -46,6 +47,8 @@ pub(super) enum Sort {
     OfService(String),
     /// A change object that is written by hand, of a host.
     OfHost(String),
+    /// A variable.
+    Variable(Scope),
 }
 
 /// A name that can be renamed.
@@ -55,6 +58,12 @@ pub(super) struct Target {
     name: String,
     /// The place of the name under the cursor.
     pub(super) range: Range,
+}
+
+impl Target {
+    fn is_variable(&self) -> bool {
+        matches!(self.sort, Sort::Variable(_))
+    }
 }
 
 /// The texts of a model, with their names.
@@ -73,13 +82,16 @@ impl Texted<'_> {
         let (_, text) = self.files.iter().find(|(file, _)| file == path).ok_or(nothing)?;
         let line = text.lines().nth(row as usize).unwrap_or_default();
         let at = cursor::column_at(line, units);
+        if let Some(variable) = self.variable(path, row, line, at) {
+            return Ok(variable);
+        }
         let token =
             cursor::tokens(line).into_iter().find(|token| (token.column..=token.end()).contains(&at)).ok_or(nothing)?;
         let parts = parts(&token);
         let index = parts.iter().rposition(|(column, _)| *column <= at).unwrap_or(0);
         let (column, name) = parts[index].clone();
         let sort = self.sort(text, row, line, &token, index).ok_or_else(|| {
-            format!("`{name}` is not a name that can be renamed: `cobgen lsp` renames hosts, services, clusters, change objects, kinds, templates, budgets, secrets, operators, providers and types")
+            format!("`{name}` is not a name that can be renamed: `cobgen lsp` renames hosts, services, clusters, change objects, variables, kinds, templates, budgets, secrets, operators, providers and types")
         })?;
         if !self.is_defined(&sort, &name) {
             return Err(format!(
@@ -102,6 +114,12 @@ impl Texted<'_> {
                 "{new:?} is not a name: write letters, digits, `_`, `.` and `-`, first a letter or a digit"
             ));
         }
+        if matches!(sort, Sort::Variable(_)) && !variables::is_name(new) {
+            return Err(format!(
+                "a template can't read a variable {new:?}: write letters, digits and `_`, first a letter, and no word of \
+                 templates"
+            ));
+        }
         if serde_saphyr::from_str::<serde_json::Value>(new).is_ok_and(|value| !value.is_string()) {
             return Err(format!("`{new}` is not a text in YAML: choose a name with another letter"));
         }
@@ -112,19 +130,86 @@ impl Texted<'_> {
             return Err(format!("{} `{new}` exists already: choose another name", words(sort)));
         }
         let mut edits: BTreeMap<PathBuf, Vec<TextEdit>> = BTreeMap::new();
-        for (path, text) in self.files {
-            for (row, line) in (0..).zip(text.lines()).filter(|(_, line)| line.contains(name.as_str())) {
-                let found = self.places(text, row, line, target).into_iter();
-                let new = found.map(|column| TextEdit::new(place(line, row, column, name), new.to_owned()));
-                edits.entry(path.clone()).or_default().extend(new);
-            }
+        for (path, range) in self.places(target) {
+            edits.entry(path).or_default().push(TextEdit::new(range, new.to_owned()));
         }
-        edits.retain(|_, list| !list.is_empty());
         Ok(edits)
     }
 
+    /// The places where the target is named, its definitions among them.
+    pub(super) fn places(&self, target: &Target) -> Vec<(PathBuf, Range)> {
+        let Target { sort, name, .. } = target;
+        let mut places = Vec::new();
+        for (path, text) in self.files {
+            let here: Vec<(u32, usize)> = match sort {
+                Sort::Variable(_) => mentions(text, target).iter().map(|m| (m.row, m.column)).collect(),
+                Sort::Section(_) | Sort::OfService(_) | Sort::OfHost(_) => {
+                    let lines = (0..).zip(text.lines()).filter(|(_, line)| line.contains(name.as_str()));
+                    let of_line = |(row, line)| {
+                        self.columns(text, row, line, target).into_iter().map(move |column| (row, column))
+                    };
+                    lines.flat_map(of_line).collect()
+                }
+            };
+            let lines: Vec<&str> = text.lines().collect();
+            let range = |(row, column): (u32, usize)| {
+                let line = lines.get(row as usize).copied().unwrap_or_default();
+                (path.clone(), place(line, row, column, name))
+            };
+            places.extend(here.into_iter().map(range));
+        }
+        places
+    }
+
+    /// The places where the target is defined.
+    pub(super) fn definitions(&self, target: &Target) -> Vec<(PathBuf, Range)> {
+        if !target.is_variable() {
+            let of = |(path, entry): &(PathBuf, Entry)| {
+                defines(entry, &target.sort, &target.name).then(|| (path.clone(), entry.range()))
+            };
+            return self.names.iter().filter_map(of).collect();
+        }
+        let mut places = Vec::new();
+        for (path, text) in self.files {
+            let lines: Vec<&str> = text.lines().collect();
+            for mention in mentions(text, target).into_iter().filter(|mention| mention.declares) {
+                let line = lines.get(mention.row as usize).copied().unwrap_or_default();
+                places.push((path.clone(), place(line, mention.row, mention.column, &target.name)));
+            }
+        }
+        places
+    }
+
+    /// The definitions of the variable at a place, if one is there.
+    pub(super) fn variable_definitions(&self, path: &Path, row: u32, units: u32) -> Option<Vec<(PathBuf, Range)>> {
+        let (_, text) = self.files.iter().find(|(file, _)| file == path)?;
+        let line = text.lines().nth(row as usize)?;
+        let target = self.variable(path, row, line, cursor::column_at(line, units))?;
+        Some(self.definitions(&target))
+    }
+
+    /// The variable at a place.
+    fn variable(&self, path: &Path, row: u32, line: &str, at: usize) -> Option<Target> {
+        let (column, name) = variables::name_at(line, at)?;
+        let (_, text) = self.files.iter().find(|(file, _)| file == path)?;
+        if !variables::may_be(text, row, column, &name) {
+            return None;
+        }
+        let mentions = variables::of_text(text, &name);
+        let mention = mentions.into_iter().find(|mention| (mention.row, mention.column) == (row, column))?;
+        let is_known = mention.declares || mention.of_host || self.declares(&mention.scope, &name);
+        let range = place(line, row, column, &name);
+        is_known.then_some(Target { sort: Sort::Variable(mention.scope), name, range })
+    }
+
+    /// Whether a text of the model declares a variable of this name in this scope.
+    fn declares(&self, scope: &Scope, name: &str) -> bool {
+        let declares = |mention: &Mention| mention.declares && mention.scope == *scope;
+        self.files.iter().any(|(_, text)| variables::of_text(text, name).iter().any(declares))
+    }
+
     /// The columns of a line where the target is named.
-    fn places(&self, text: &str, row: u32, line: &str, target: &Target) -> Vec<usize> {
+    fn columns(&self, text: &str, row: u32, line: &str, target: &Target) -> Vec<usize> {
         let mut columns = called(line, &target.sort, &target.name);
         for token in cursor::tokens(line) {
             for (index, (column, part)) in parts(&token).into_iter().enumerate() {
@@ -203,15 +288,35 @@ impl Texted<'_> {
     }
 
     fn is_defined(&self, sort: &Sort, name: &str) -> bool {
-        self.names.iter().any(|(_, entry)| match (sort, entry.keys.as_slice()) {
-            (Sort::Section(wanted), [section, entry]) => section == wanted && entry == name,
-            (Sort::OfService(wanted), [services, of, cobs, entry]) => {
-                services == "services" && of == wanted && cobs == "cobs" && entry == name
+        match sort {
+            // A variable of a loop would hide another one of the same name.
+            Sort::Variable(_) => {
+                self.files.iter().any(|(_, text)| variables::of_text(text, name).iter().any(|mention| mention.declares))
             }
-            (Sort::OfHost(wanted), [cobs, id]) => cobs == "cobs" && id.split_once('/') == Some((wanted.as_str(), name)),
-            _ => false,
-        })
+            Sort::Section(_) | Sort::OfService(_) | Sort::OfHost(_) => {
+                self.names.iter().any(|(_, entry)| defines(entry, sort, name))
+            }
+        }
     }
+}
+
+/// Whether a key defines this entity.
+fn defines(entry: &Entry, sort: &Sort, name: &str) -> bool {
+    match (sort, entry.keys.as_slice()) {
+        (Sort::Section(wanted), [section, entry]) => section == wanted && entry == name,
+        (Sort::OfService(wanted), [services, of, cobs, entry]) => {
+            services == "services" && of == wanted && cobs == "cobs" && entry == name
+        }
+        (Sort::OfHost(wanted), [cobs, id]) => cobs == "cobs" && id.split_once('/') == Some((wanted.as_str(), name)),
+        _ => false,
+    }
+}
+
+/// The places of a variable in a text.
+fn mentions(text: &str, target: &Target) -> Vec<Mention> {
+    let mut mentions = variables::of_text(text, &target.name);
+    mentions.retain(|mention| Sort::Variable(mention.scope.clone()) == target.sort);
+    mentions
 }
 
 /// The section that a key of a mapping names an entry of.
@@ -263,7 +368,7 @@ fn called(line: &str, sort: &Sort, name: &str) -> Vec<usize> {
         Sort::Section("services") => ["'", "\""].map(|q| (format!("on({q}{name}{q})"), "on('")).to_vec(),
         Sort::Section("secrets") => ["'", "\""].map(|q| (format!("secret({q}{name}{q})"), "secret('")).to_vec(),
         Sort::Section("hosts") => vec![(format!("facts.{name}."), "facts.")],
-        Sort::Section(_) | Sort::OfService(_) | Sort::OfHost(_) => Vec::new(),
+        Sort::Section(_) | Sort::OfService(_) | Sort::OfHost(_) | Sort::Variable(_) => Vec::new(),
     };
     let mut columns = Vec::new();
     for (call, head) in calls {
@@ -300,14 +405,17 @@ fn words(sort: &Sort) -> String {
         }
         Sort::OfService(service) => format!("the change object of service `{service}`"),
         Sort::OfHost(host) => format!("the change object of host `{host}`"),
+        Sort::Variable(_) => "the variable".to_owned(),
     }
 }
 
-/// Checks that the edited model means the same: no new errors, the same number of change objects and dependencies.
+/// Checks that the edited model means the same: no new errors, the same number of change objects and dependencies; and no
+/// name of a variable is part of a generation.
 ///
 /// # Errors
 /// The first difference, in words.
 pub(super) fn verify(
+    target: &Target,
     model: &Path,
     texts: &Texts,
     edits: &BTreeMap<PathBuf, Vec<TextEdit>>,
@@ -333,6 +441,17 @@ pub(super) fn verify(
             "the renamed model would be wrong{}: {what}; nothing is renamed",
             place.unwrap_or_default()
         ));
+    }
+    if target.is_variable() {
+        let bundles = |made: &Made| made.assembled.as_ref().map(|made| made.generation.bundles.clone());
+        return match bundles(&before) == bundles(&after) {
+            true => Ok(()),
+            false => {
+                Err("the renamed model would give hosts other contents: an expression reads this variable in another \
+                          way; nothing is renamed"
+                    .to_owned())
+            }
+        };
     }
     let size = |made: &Made| {
         let bundles = made.assembled.iter().flat_map(|made| made.generation.bundles.values());

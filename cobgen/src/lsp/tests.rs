@@ -33,8 +33,10 @@ struct Editor {
 impl Editor {
     fn start() -> Self {
         let (connection, theirs) = Connection::memory();
-        let server = thread::spawn(move || serve(&theirs, None));
-        let mut editor = Self { connection, server, folder: tempfile::tempdir().expect("a folder"), requests: 0 };
+        let folder = tempfile::tempdir().expect("a folder");
+        let depot = folder.path().join("depot");
+        let server = thread::spawn(move || serve(&theirs, None, Some(depot)));
+        let mut editor = Self { connection, server, folder, requests: 0 };
         let answer = editor.ask("initialize", json!({"capabilities": {}}));
         assert_eq!(answer["capabilities"]["hoverProvider"], true);
         editor.tell("initialized", json!({}));
@@ -405,7 +407,10 @@ fn a_rename_that_can_not_be_made_says_why() {
         ("\n  db", "app", "the service `app` exists already"),
         ("ready: [ser", "config", "the change object of service `db` `config` exists already"),
         ("kind: no", "other", "the kind `noop` has no definition in this model"),
-        ("size", "other", "`size` is not a name that can be renamed"),
+        ("db: {si", "n1", "the variable `n1` exists already"),
+        ("db: {si", "a-b", "a template can't read a variable \"a-b\""),
+        ("db: {si", "host", "a template can't read a variable \"host\""),
+        ("content: {pa", "other", "`path` is not a name that can be renamed"),
         ("security: ", "other", "`loopback-only` is not a name that can be renamed"),
     ] {
         let told = editor.rename(part, new).expect_err(part);
@@ -434,5 +439,181 @@ fn an_editor_learns_the_place_of_a_name_before_it_asks_for_another() {
     let place = editor.after("model.yaml", NAMED, "secur");
     let refused = editor.respond("textDocument/prepareRename", place);
     assert!(refused.error.is_some_and(|error| error.message.contains("is not a name that can be renamed")));
+    editor.end();
+}
+
+/// A model with a variable in each form.
+const VARIABLES: &str = "\
+security: loopback-only
+hosts:
+  n1: {address: 'tcp://127.0.0.1:1', labels: {role: app}, vars: {port: 1, disks: [sda, sdb]}}
+variables:
+  all: {port: 80, user: port}
+  label:
+    role=app:
+      port: 8080 # the port
+  service: {web: {port: 5432}}
+services:
+  web:
+    cobs:
+      'disk-{{ d }}':
+        kind: line
+        for: {d: host.vars.disks}
+        when: user != 'd' and port > 1
+        content: {path: '/etc/{{ d }}', line: 'port {{ port }} {{ host.vars.port }}'} # {{ port }}
+      'port-{{ port }}': {kind: line, for: {port: [7, 8]}, content: {path: '/etc/{{ port }}', line: x}}
+      text:
+        kind: file-tree
+        content:
+          files:
+            /etc/web:
+              content: |
+                port: {{ port | default(port) }} # {{ 'port' }}
+                {% for h in on('web') if port %}{{ h.vars['port'] }} {{ h.port is defined }}{% endfor %}
+            /etc/other:
+              content: |
+                {% set port = 1 -%}
+                {{ port }} {{ host.vars.port }}
+clusters:
+  c: {services: {web: [n1]}}
+";
+
+#[test]
+fn a_model_with_every_variable_is_right() {
+    let editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    let findings = editor.findings("model.yaml");
+    assert!(findings.iter().all(|finding| finding["severity"] != 1), "{findings:?}");
+    editor.end();
+}
+
+#[test]
+fn a_variable_is_renamed_in_all_groups_templates_and_expressions() {
+    let mut editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    let expected = VARIABLES
+        .replace("vars: {port: 1", "vars: {listen: 1")
+        .replace("all: {port: 80", "all: {listen: 80")
+        .replace("      port: 8080", "      listen: 8080")
+        .replace("web: {port: 5432", "web: {listen: 5432")
+        .replace("and port > 1", "and listen > 1")
+        .replace("'port {{ port }} {{ host.vars.port }}'", "'port {{ listen }} {{ host.vars.listen }}'")
+        .replace("port: {{ port | default(port) }}", "port: {{ listen | default(listen) }}")
+        .replace("if port %}{{ h.vars['port'] }}", "if listen %}{{ h.vars['listen'] }}")
+        .replace("{{ port }} {{ host.vars.port }}\nclusters", "{{ port }} {{ host.vars.listen }}\nclusters");
+    for part in ["all: {po", "role=app:\n      por", "and po", "line: 'port {{ po", "h.vars['po", "vars: {po"] {
+        let mut params = editor.after("model.yaml", VARIABLES, part);
+        params["newName"] = json!("listen");
+        let answer = editor.ask("textDocument/rename", params);
+        assert_eq!(edited(VARIABLES, &answer["changes"][editor.uri("model.yaml")]), expected, "{part}");
+    }
+    editor.end();
+}
+
+#[test]
+fn a_variable_of_a_loop_is_renamed_in_its_change_object_alone() {
+    let mut editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    for (part, new, expected) in [
+        (
+            "'disk-{{ d",
+            "disk",
+            VARIABLES
+                .replace("'disk-{{ d }}'", "'disk-{{ disk }}'")
+                .replace("for: {d:", "for: {disk:")
+                .replace("'/etc/{{ d }}'", "'/etc/{{ disk }}'"),
+        ),
+        (
+            "for: {po",
+            "p",
+            VARIABLES
+                .replace("'port-{{ port }}'", "'port-{{ p }}'")
+                .replace("for: {port:", "for: {p:")
+                .replace("'/etc/{{ port }}'", "'/etc/{{ p }}'"),
+        ),
+    ] {
+        let mut params = editor.after("model.yaml", VARIABLES, part);
+        params["newName"] = json!(new);
+        let answer = editor.ask("textDocument/rename", params);
+        assert_eq!(edited(VARIABLES, &answer["changes"][editor.uri("model.yaml")]), expected, "{part}");
+    }
+    editor.end();
+}
+
+#[test]
+fn a_variable_that_is_read_in_another_way_is_not_renamed() {
+    let mut editor = Editor::start();
+    let text = VARIABLES.replace("line: x}", "line: '{{ host.vars | tojson }}'}");
+    editor.open("model.yaml", &text);
+    let mut params = editor.after("model.yaml", &text, "all: {po");
+    params["newName"] = json!("listen");
+    let told = editor.respond("textDocument/rename", params).error.expect("refused").message;
+    assert!(told.starts_with("the renamed model would give hosts other contents"), "{told}");
+    editor.end();
+}
+
+#[test]
+fn definitions_and_references_of_names_are_found() {
+    let mut editor = Editor::start();
+    editor.open("model.yaml", VARIABLES);
+    let lines = |found: &Json| -> Vec<u64> {
+        let places = found.as_array().into_iter().flatten();
+        places.map(|place| place["range"]["start"]["line"].as_u64().expect("a line") + 1).collect()
+    };
+    let place = editor.after("model.yaml", VARIABLES, "line: 'port {{ po");
+    let found = editor.ask("textDocument/definition", place.clone());
+    assert_eq!(lines(&found), [3, 5, 8, 9]);
+    assert_eq!(found[1]["range"], json!({"start": {"line": 4, "character": 8}, "end": {"line": 4, "character": 12}}));
+    let mut all = place;
+    all["context"] = json!({"includeDeclaration": true});
+    let found = editor.ask("textDocument/references", all.clone());
+    assert_eq!(lines(&found), [3, 5, 8, 9, 16, 17, 17, 25, 25, 26, 26, 30]);
+    all["context"] = json!({"includeDeclaration": false});
+    let found = editor.ask("textDocument/references", all);
+    assert_eq!(lines(&found), [16, 17, 17, 25, 25, 26, 26, 30]);
+    let mut host = editor.after("model.yaml", VARIABLES, "\n  n1");
+    host["context"] = json!({"includeDeclaration": false});
+    assert_eq!(lines(&editor.ask("textDocument/references", host)), [32]);
+    let mut nothing = editor.after("model.yaml", VARIABLES, "secur");
+    nothing["context"] = json!({"includeDeclaration": true});
+    assert_eq!(editor.ask("textDocument/references", nothing), json!([]));
+    editor.end();
+}
+
+#[test]
+fn the_layout_and_the_plan_of_an_unsaved_text_are_found() {
+    let mut editor = Editor::start();
+    let models = editor.folder.path().join("models");
+    fs::create_dir(&models).expect("made");
+    let (hosts, services) = MODEL.split_at(MODEL.find("services:").expect("there"));
+    fs::write(models.join("hosts.yaml"), hosts).expect("written");
+    fs::write(models.join("services.yaml"), services).expect("written");
+    crate::publish(&models, &editor.folder.path().join("depot"), "").expect("published");
+    let name = "models/services.yaml";
+    editor.open(name, &services.replace("content: hello", "content: bye"));
+    let ask = |editor: &mut Editor, command: &str, name: &str| {
+        let argument = json!({"uri": editor.uri(name), "from": 1});
+        editor.respond("workspace/executeCommand", json!({"command": command, "arguments": [argument]}))
+    };
+    let plan = ask(&mut editor, "cob.plan", name).result.expect("a plan");
+    assert_eq!((&plan["from"], &plan["to"]), (&json!(1), &json!(2)), "{plan}");
+    let changed: Vec<&String> = plan["changes"]["changed"].as_object().expect("changes").keys().collect();
+    assert!(changed.contains(&&"n1/web/conf".to_owned()), "{plan}");
+    // A file that its editor has not saved yet counts, too.
+    let new = "models/more.yaml";
+    editor.open(new, "cobs:\n  n1/new: {kind: noop}\n");
+    let plan = ask(&mut editor, "cob.plan", name).result.expect("a plan");
+    assert!(plan["changes"]["added"]["n1/new"].is_string(), "{plan}");
+    editor.open(new, "cobs: [\n");
+    let wrong = ask(&mut editor, "cob.plan", name).error.expect("refused");
+    assert_eq!(wrong.message, "the model has errors");
+    editor.tell("textDocument/didClose", json!({"textDocument": {"uri": editor.uri(new)}}));
+    let layout = ask(&mut editor, "cob.solve", name).result.expect("a layout");
+    assert_eq!(
+        (&layout["clusters"][0]["name"], &layout["clusters"][0]["nodes"][0]["name"]),
+        (&json!("c"), &json!("n1"))
+    );
+    let unknown = ask(&mut editor, "cob.fly", name).error.expect("refused");
+    assert!(unknown.message.contains("has no command"), "{unknown:?}");
     editor.end();
 }

@@ -38,9 +38,9 @@ pub use sections::{
     Security, ServiceEntry, ServiceState, SwitchEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
-pub(crate) use source::{MAX_FILE, Texts};
+pub(crate) use source::{MAX_FILE, Texts, list as list_files};
 pub(crate) use structure::check as check_structure;
-pub(crate) use yaml::is_blank_that_is_none;
+pub(crate) use yaml::{Trace, is_blank_that_is_none};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -95,16 +95,16 @@ pub(crate) fn read_one(
     found.into_iter().next()
 }
 
-/// The values of all documents of a text.
+/// The values of all documents of a text, with its trace.
 pub(crate) fn values_of(
     sources: &mut Sources,
     path: &Path,
     text: &str,
     diagnostics: &mut Diagnostics,
-) -> Option<Vec<serde_json::Value>> {
+) -> (Vec<Node>, Trace) {
     let file = sources.add(path.to_owned(), text.to_owned());
-    let found = yaml::parse(file, sources, text, &mut yaml::Budget::default(), diagnostics)?;
-    Some(found.iter().map(Node::to_json).collect())
+    let (found, trace) = yaml::parse_traced(file, sources, text, &mut yaml::Budget::default(), diagnostics);
+    (found.unwrap_or_default(), trace)
 }
 
 /// All sections of a model as they are written, after the check of their structure. `None` if a file is no YAML.

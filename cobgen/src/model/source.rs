@@ -46,7 +46,7 @@ impl Sources {
         let mut sources = Self::default();
         let mut left = MAX_MODEL;
         // A file that its editor has not saved yet is no file on disk.
-        let files = if texts.contains_key(path) { vec![path.to_owned()] } else { find(path, diagnostics) };
+        let files = if texts.contains_key(path) { vec![path.to_owned()] } else { find(path, texts, diagnostics) };
         for file in files {
             let given = texts.get(&file).filter(|text| text.len() as u64 <= MAX_FILE.min(left));
             match given.map_or_else(|| read_file(&file, left), |text| Ok(text.clone())) {
@@ -104,15 +104,25 @@ impl Sources {
     }
 }
 
+/// The files of a folder, and the texts that stand for files which are not there yet.
+pub(crate) fn list(folder: &Path, texts: &Texts) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = model_files::list(folder)?;
+    let is_part = |file: &&PathBuf| file.parent() == Some(folder) && model_files::is_named(file);
+    files.extend(texts.keys().filter(is_part).cloned());
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
 /// The files that a path refers to.
-fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
+fn find(path: &Path, texts: &Texts, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
     let unreadable = |e: &std::io::Error| {
         Diagnostic::error("unreadable", format!("can't read {}: {e}", path.display()))
             .help("name a model file, or a folder of `*.yaml` files; `cobgen init` makes an example")
     };
     match std::fs::metadata(path) {
         Err(e) => diagnostics.push(unreadable(&e)),
-        Ok(meta) if meta.is_dir() => match model_files::list(path) {
+        Ok(meta) if meta.is_dir() => match list(path, texts) {
             Err(e) => diagnostics.push(unreadable(&e)),
             Ok(files) if files.is_empty() => diagnostics.push(
                 Diagnostic::error("no-files", format!("the folder {} holds no model files", path.display()))

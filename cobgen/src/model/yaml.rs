@@ -42,17 +42,39 @@ pub(super) fn parse(
     budget: &mut Budget,
     out: &mut Diagnostics,
 ) -> Option<Vec<Node>> {
-    let limits = options! {
-        emit_comments: false,
-        flow_nesting_limit: MAX_DEPTH,
-        block_nesting_limit: MAX_DEPTH,
-    };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    build(file, sources, text, budget, out, &mut |_| {})
+}
+
+/// As [`parse`], with the trace of the text up to its end or its first fault.
+pub(super) fn parse_traced(
+    file: u32,
+    sources: &Sources,
+    text: &str,
+    budget: &mut Budget,
+    out: &mut Diagnostics,
+) -> (Option<Vec<Node>>, Trace) {
+    let mut trace = Trace::default();
+    let found = build(file, sources, text, budget, out, &mut |event| trace.take(event));
+    (found, trace)
+}
+
+fn build(
+    file: u32,
+    sources: &Sources,
+    text: &str,
+    budget: &mut Budget,
+    out: &mut Diagnostics,
+    read: &mut dyn FnMut(&Event<'_>),
+) -> Option<Vec<Node>> {
     let mut builder =
         Builder { file, sources, budget, out, stack: Vec::new(), anchors: BTreeMap::new(), roots: Vec::new() };
-    for event in Parser::new_from_str_with_options(text, limits) {
+    let text = without_mark(text);
+    for event in events(text) {
         let step = match event {
-            Ok((event, span)) => builder.event(event, &span),
+            Ok((event, span)) => {
+                read(&event);
+                builder.event(event, &span)
+            }
             Err(error) => Err(Box::new(builder.syntax(text, &error))),
         };
         if let Err(fault) = step {
@@ -61,6 +83,63 @@ pub(super) fn parse(
         }
     }
     Some(builder.roots)
+}
+
+fn events(text: &str) -> impl Iterator<Item = Result<(Event<'_>, Span), ScanError>> {
+    let limits = options! {
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    Parser::new_from_str_with_options(text, limits)
+}
+
+/// A text without the mark of its byte order.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// What a reader of a text gets: its events without places, comments, line breaks and the kinds of quotes and brackets.
+/// Texts with equal traces have equal values.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trace(Vec<u8>);
+
+impl Trace {
+    /// The trace of a text; `None` if the text is no YAML.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let mut trace = Self::default();
+        for event in events(without_mark(text)) {
+            trace.take(&event.ok()?.0);
+        }
+        Some(trace)
+    }
+
+    fn take(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Scalar(text, ScalarStyle::Plain, anchor, tag) => self.node(b'p', *anchor, tag.as_deref(), text),
+            Event::Scalar(text, _, anchor, tag) => self.node(b'q', *anchor, tag.as_deref(), text),
+            Event::SequenceStart(_, anchor, tag) => self.node(b'[', *anchor, tag.as_deref(), ""),
+            Event::MappingStart(_, anchor, tag) => self.node(b'{', *anchor, tag.as_deref(), ""),
+            Event::SequenceEnd => self.0.push(b']'),
+            Event::MappingEnd => self.0.push(b'}'),
+            Event::DocumentEnd => self.0.push(b'.'),
+            Event::Alias(id) => self.node(b'*', *id, None, ""),
+            // The parser reports comments only on request; other events tell nothing about values.
+            _ => {}
+        }
+    }
+
+    fn node(&mut self, sign: u8, anchor: usize, tag: Option<&Tag>, text: &str) {
+        self.0.push(sign);
+        self.0.extend(anchor.to_le_bytes());
+        self.text(&tag.map(|tag| format!("{tag:?}")).unwrap_or_default());
+        self.text(text);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.0.extend(text.len().to_le_bytes());
+        self.0.extend_from_slice(text.as_bytes());
+    }
 }
 
 type Step = Result<(), Box<Diagnostic>>;

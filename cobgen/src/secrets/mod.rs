@@ -180,6 +180,26 @@ pub(crate) fn refused(draft: &Draft) -> Vec<Diagnostic> {
     draft.secrets.values().map(refuse).collect()
 }
 
+/// Takes secrets as they were: a secret of this name has the id and the sealed values of the generation before. Nothing is
+/// read or sealed.
+pub(crate) fn as_before(draft: &mut Draft, after: &After) {
+    let ids = draft.secrets.iter().filter_map(|(id, secret)| Some((*id, *after.secrets.get(&secret.value.name)?)));
+    let ids: BTreeMap<SecretId, SecretId> = ids.collect();
+    if ids.is_empty() {
+        return;
+    }
+    rename(draft, &ids);
+    let mut sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>> = BTreeMap::new();
+    for (id, cob) in &draft.cobs {
+        let host = id.host();
+        let Some(known) = after.sealed.get(&host) else { continue };
+        let content = cob.value.content.to_string();
+        let found = secret::marks(&content).into_iter().filter_map(|id| Some((id, known.get(&id)?.clone())));
+        sealed.entry(host).or_default().extend(found);
+    }
+    draft.sealed.extend(sealed.into_iter().filter(|(_, values)| !values.is_empty()));
+}
+
 /// The keys that prove a host's identity; each opens the secrets sealed for it.
 fn keys_of(host: &DraftHost) -> &[PublicKey] {
     &host.keys

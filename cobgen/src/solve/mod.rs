@@ -22,7 +22,6 @@ use crate::expand::hosts::Hosts;
 
 pub(crate) use layout::natural;
 pub use layout::{LayoutError, LayoutNode, Layouts, of_bytes, read, to_bytes};
-pub(crate) use offer::Offer;
 pub(crate) use view::{ClusterView, View};
 
 /// The file name under which the depot keeps the layouts of a generation's clusters, among the model files.

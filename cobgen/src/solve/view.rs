@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cob_planner::{Action, Origin, Service};
+use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::offer::Offer;
 use super::{Given, LayoutNode, Verdict};
@@ -48,7 +50,12 @@ pub(crate) struct ClusterView {
 impl View {
     /// Loads a model and lays out its clusters, or only the cluster `only`.
     pub(crate) fn of(model: &Path, given: &Given, only: Option<&str>) -> Self {
-        let Model { sources, sections, mut diagnostics } = Model::load(model);
+        Self::of_model(Model::load(model), given, only)
+    }
+
+    /// The same for a loaded model.
+    pub(crate) fn of_model(model: Model, given: &Given, only: Option<&str>) -> Self {
+        let Model { sources, sections, mut diagnostics } = model;
         let clusters = match &sections {
             Some(sections) => {
                 let mut report = Report::new(&sources, &mut diagnostics);
@@ -64,9 +71,42 @@ impl View {
         Self { sources, diagnostics: diagnostics.into_sorted(), clusters, cluster_names, service_names }
     }
 
+    /// The layouts for machines, as `cobgen solve --json` prints them.
+    pub(crate) fn to_json(&self) -> impl Serialize {
+        AllJson { clusters: self.clusters.iter().map(ClusterJson::of).collect() }
+    }
+
     /// Whether the model itself is wrong.
     pub(crate) fn is_refused(&self) -> bool {
         self.diagnostics.iter().any(|d| d.severity == Severity::Error) || self.clusters.iter().any(|c| c.wrong)
+    }
+}
+
+/// The output for machines, serialized while it is written, because nodes may be many.
+#[derive(Serialize)]
+struct AllJson<'a> {
+    clusters: Vec<ClusterJson<'a>>,
+}
+
+#[skip_serializing_none]
+#[derive(Serialize)]
+struct ClusterJson<'a> {
+    name: &'a str,
+    #[serialize_always]
+    solvable: Option<bool>,
+    nodes: &'a [LayoutNode],
+    reason: Option<&'a String>,
+    explanation: Option<&'a serde_json::Value>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    leaving: &'a [String],
+    provider: Option<&'a Offer>,
+}
+
+impl<'a> ClusterJson<'a> {
+    fn of(cluster: &'a ClusterView) -> Self {
+        let ClusterView { name, solvable, nodes, reason, explanation, leaving, provider, .. } = cluster;
+        let (reason, explanation) = (reason.as_ref(), explanation.as_ref());
+        Self { name, solvable: *solvable, nodes, reason, explanation, leaving, provider: provider.as_ref() }
     }
 }
 

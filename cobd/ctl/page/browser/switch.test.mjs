@@ -4,7 +4,7 @@
 // COB_BIN has the programs cobctl and cobgen.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { findings, go, launch, LONG, open, settled, tabTo, url } from "./tools.mjs";
@@ -135,6 +135,36 @@ test("the slider goes through the failed switch from event to event, by the keyb
   assert.equal(await page.getByRole("button", { name: "Next event" }).isDisabled(), false);
   await moment.getByRole("button", { name: /^failed/ }).click();
   assert.deepEqual(await findings(page), []);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the graph and the matrix show a moment of the failed switch", { skip, timeout: 120_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await go(page, `#/switch/${broken}`);
+  await page.locator(".title", { hasText: "failed" }).waitFor({ timeout: LONG });
+  await settled(page);
+  await page.getByRole("slider", { name: "Time" }).focus();
+  await page.keyboard.press("Home");
+  const moment = page.getByRole("region", { name: "States at this moment" });
+  await moment.getByRole("link", { name: "graph" }).click();
+  const bar = page.getByRole("group", { name: "Past moment" });
+  const slider = bar.getByRole("slider", { name: "Time" });
+  await slider.waitFor({ timeout: LONG });
+  // It has not begun at first, and fails later.
+  const own = page.locator(".tree [role=row]", { hasText: "n1/db/server" }).first().locator(".tree-class");
+  await own.getByText("unknown").waitFor({ timeout: LONG });
+  await slider.focus();
+  for (let at = 0; at < 300 && (await own.textContent()).trim() !== "failed"; at++) await page.keyboard.press("ArrowRight");
+  assert.equal((await own.textContent()).trim(), "failed");
+  assert.deepEqual(await findings(page), []);
+  await go(page, page.url().replace(/.*#\/graph/, "#/matrix"));
+  await slider.waitFor({ timeout: LONG });
+  await page.getByRole("button", { name: "Services" }).click();
+  assert.ok(await slider.isVisible(), "the moment stays with other columns");
+  assert.deepEqual(await findings(page), []);
+  await bar.getByRole("button", { name: "Now" }).click();
+  await bar.waitFor({ state: "detached", timeout: LONG });
   assert.deepEqual(faults, []);
   await context.close();
 });
@@ -279,6 +309,56 @@ test("a model is edited, checked, saved, published and switched to, by the page 
   await verdict(page, new RegExp(`^OK: generation ${number}`));
   await go(page, "#/generations");
   await page.locator(".generations").getByText("a higher price, 'quoted'").first().waitFor({ timeout: LONG });
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("an unsaved text shows its plan, and a new file is saved with the model", { skip, timeout: 200_000 }, async () => {
+  const { page, context, faults } = await open(browser);
+  await verdict(page, /^OK/);
+  await openModel(page);
+  const file = join(demo, "model/model.yaml");
+  const before = readFileSync(file, "utf8");
+  const price = Number(/price: (\d+)/.exec(before)[1]);
+  const plan = page.locator("section", { has: page.getByRole("heading", { name: "Plan", exact: true }) });
+  await plan.getByText("No object changes.").waitFor({ timeout: LONG });
+  const layout = page.locator("section", { has: page.getByRole("heading", { name: "Layout", exact: true }) });
+  await layout.getByRole("rowheader", { name: "n1", exact: true }).first().waitFor({ timeout: LONG });
+  await find(page, `price: ${price}`);
+  await page.keyboard.type(`price: ${price + 1}`);
+  await plan.locator(".change-list .id").first().waitFor({ timeout: LONG });
+  await plan.getByText(/takes about/).waitFor({ timeout: LONG });
+  assert.equal(readFileSync(file, "utf8"), before);
+  assert.deepEqual(await findings(page), []);
+  // A text with errors has no plan.
+  await find(page, "services:");
+  await page.keyboard.type("servces:");
+  await plan.getByText("The plan follows when the text has no errors.").waitFor({ timeout: LONG });
+  await find(page, "servces:");
+  await page.keyboard.type("services:");
+  await plan.locator(".change-list .id").first().waitFor({ timeout: LONG });
+  // A name outside the folder can't be given.
+  const add = page.getByRole("button", { name: "Add", exact: true });
+  await page.getByRole("button", { name: "New file…" }).click();
+  const name = page.getByRole("textbox", { name: "Name of the new file" });
+  await name.fill("../more.yaml");
+  assert.ok(await add.isDisabled());
+  await name.fill("model.yaml");
+  assert.ok(await add.isDisabled());
+  await name.fill("more.yaml");
+  await add.click();
+  await editorText(page).click();
+  await page.keyboard.insertText("cobs: {n1/extra: {kind: noop}}\n");
+  await plan.locator(".change-list .id", { hasText: "n1/extra" }).waitFor({ timeout: LONG });
+  await page.getByText("The model has no errors.").waitFor({ timeout: LONG });
+  assert.deepEqual(await findings(page), []);
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("saved", { exact: true }).waitFor({ timeout: LONG });
+  const more = join(demo, "model/more.yaml");
+  assert.equal(readFileSync(more, "utf8"), "cobs: {n1/extra: {kind: noop}}\n");
+  assert.notEqual(readFileSync(file, "utf8"), before);
+  rmSync(more);
+  writeFileSync(file, before);
   assert.deepEqual(faults, []);
   await context.close();
 });

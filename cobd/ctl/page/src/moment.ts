@@ -1,9 +1,11 @@
 // The states of all objects of a switch at one moment of it, from the data of its chart. Pure.
 import type { Bar, Chart, ChartRow } from "./gantt";
-import { hostOf } from "./table";
+import { FAILED, hostOf, MOVING, SETTLED, UNKNOWN, WAITING, type Table } from "./table";
 
 export const PHASES = ["done", "running", "waiting", "failed", "not begun"] as const;
 export type Phase = (typeof PHASES)[number];
+/** The class of an object in each phase. */
+export const PHASE_CLASS = [SETTLED, MOVING, WAITING, FAILED, UNKNOWN];
 
 /** An object at a moment. */
 export interface Standing {
@@ -89,4 +91,32 @@ export function eventsOf(chart: Chart): number[] {
 export function stepped(events: number[], time: number, by: 1 | -1): number {
   if (by > 0) return events.find((event) => event > time) ?? time;
   return events.findLast((event) => event < time) ?? time;
+}
+
+/** The objects with their states at a time of a switch. The chart knows only objects with transitions. */
+export function tableAt(objects: Table, chart: Chart, time: number): Table {
+  const table = objects.copy();
+  const places = new Map(table.states.map((name, at) => [name, at]));
+  const state = (name: string) => {
+    const known = places.get(name) ?? table.states.push(name) - 1;
+    places.set(name, known);
+    return known;
+  };
+  const still = state("no transition in this switch");
+  table.cls.fill(UNKNOWN);
+  table.state.fill(still);
+  table.target.fill(-1);
+  table.flags.fill(0);
+  table.since.fill(0);
+  table.waits.clear();
+  for (const row of chart.rows) {
+    const at = table.index(row.cob);
+    if (at < 0) continue;
+    const found = standing(row, time);
+    table.cls[at] = PHASE_CLASS[PHASES.indexOf(found.phase)]!;
+    table.state[at] = state(found.phase === "not begun" ? `${found.state}, not begun` : found.state);
+    const waits = found.waits.map((id) => table.index(id.split("@")[0]!)).filter((index) => index >= 0);
+    if (waits.length > 0) table.waits.set(at, waits);
+  }
+  return table;
 }

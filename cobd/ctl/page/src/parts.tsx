@@ -4,7 +4,7 @@ import { Mark } from "./marks";
 import { propose } from "./proposal";
 import { address, cobAddress, hostAddress } from "./route";
 import { hostNames, isKnown, now, table } from "./store";
-import { CLASSES, FLAGS } from "./table";
+import { CLASSES, FLAGS, type Table } from "./table";
 import type { HostMark } from "./wire";
 import { moment, pieces, span } from "./words";
 
@@ -126,8 +126,8 @@ export function FlagWords({ flags }: { flags: number }) {
 }
 
 /** `down → up`, or the state alone if it is the desired state. */
-export function StateWords({ index }: { index: number }) {
-  const objects = table.value!;
+export function StateWords({ index, of }: { index: number; of?: Table }) {
+  const objects = of ?? table.value!;
   const state = objects.state[index] ?? -1;
   const target = objects.target[index] ?? -1;
   const name = objects.stateName(state);
@@ -147,8 +147,8 @@ export function StateWords({ index }: { index: number }) {
 }
 
 /** Links to what an object waits for; a long list is cut. */
-export function WaitLinks({ index, most = 3 }: { index: number; most?: number }) {
-  const objects = table.value!;
+export function WaitLinks({ index, most = 3, of }: { index: number; most?: number; of?: Table }) {
+  const objects = of ?? table.value!;
   const list = objects.waits.get(index) ?? [];
   if (list.length === 0) return null;
   return (

@@ -55,6 +55,13 @@ export class Table {
     this.hosts = [...hosts.keys()];
   }
 
+  /** The same objects, for states of their own. */
+  copy(): Table {
+    const { ids, states, state, target, cls, flags, since, waits } = this;
+    const own = { states: [...states], state: [...state], target: [...target], cls: [...cls], flags: [...flags], since: [...since] };
+    return Object.assign(Object.create(Table.prototype) as Table, this, own, { ids, waits: new Map(waits) });
+  }
+
   get size(): number {
     return this.ids.length;
   }

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chartOfPlan, chartOfReplay } from "../src/gantt";
-import { eventsOf, momentOf, PHASES, standing, stepped } from "../src/moment";
+import { eventsOf, momentOf, PHASES, standing, stepped, tableAt } from "../src/moment";
+import { FAILED, MOVING, SETTLED, Table, UNKNOWN, WAITING } from "../src/table";
 import type { Plan, ReplayEntry } from "../src/wire";
 
 let lamport = 0;
@@ -120,4 +121,33 @@ test("an interrupted object of a forecast waits between its transitions", () => 
   const row = chartOfPlan(plan).rows[0]!;
   assert.deepEqual([0, 1, 5, 9].map((time) => standing(row, time).phase), ["running", "waiting", "running", "done"]);
   assert.deepEqual(standing(row, 3).waits, []);
+});
+
+test("the objects of the cluster get the states of a moment", () => {
+  const objects = new Table({
+    id: ["n1/db", "n2/app", "n10/log", "n3/still"],
+    kinds: ["noop"],
+    kind: [0, 0, 0, 0],
+    states: ["up", "down"],
+    state: [0, 0, 0, 0],
+    target: [0, 0, 0, 0],
+    class: [0, 0, 0, 0],
+    flags: [1, 0, 0, 2],
+    since_ms: [7, 7, 7, 7],
+    waits: { "3": [0] },
+  });
+  const chart = chartOfReplay(journal(), 120);
+  const at = (time: number) => {
+    const table = tableAt(objects, chart, time);
+    return table.ids.map((_, index) => [table.cls[index], table.stateName(table.state[index]!)]);
+  };
+  const still = [UNKNOWN, "no transition in this switch"];
+  assert.deepEqual(at(11), [[MOVING, "up → down"], [WAITING, "old"], [UNKNOWN, "off, not begun"], still]);
+  assert.deepEqual(at(30), [[FAILED, "up"], [WAITING, "old"], [MOVING, "off → on"], still]);
+  assert.deepEqual(at(90), [[SETTLED, "up"], [SETTLED, "new"], [SETTLED, "on"], still]);
+  const table = tableAt(objects, chart, 11);
+  assert.deepEqual([...table.waits], [[1, [0]]]);
+  assert.deepEqual([table.flags, table.index("n10/log")], [[0, 0, 0, 0], 2]);
+  // The present stays as it is.
+  assert.deepEqual([objects.cls, objects.flags, objects.states, [...objects.waits]], [[0, 0, 0, 0], [1, 0, 0, 2], ["up", "down"], [[3, [0]]]]);
 });

@@ -14,11 +14,14 @@ use cob_types::canonical;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// The largest file of a model that the page edits, in bytes.
 pub(crate) const LARGEST: usize = 4 << 20;
+/// The longest name of a new file, in bytes.
+const LONGEST: usize = 100;
 /// How many editors may be open at the same time.
 const EDITORS: usize = 8;
 /// The longest header of a message of the Language Server Protocol, in bytes.
@@ -47,12 +50,15 @@ struct Editors {
 }
 
 /// The model, for the browser.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(crate) struct Files {
     /// The file or folder.
     path: String,
     /// The files, by name.
     files: Vec<File>,
+    /// The address of the folder, with a `/` at the end; absent: the model is a single file.
+    folder: Option<String>,
     /// Whether it can be published: there is a depot.
     depot: bool,
 }
@@ -82,8 +88,8 @@ pub(crate) struct Change {
     pub name: String,
     /// Its new text.
     pub text: String,
-    /// The hash of the text that was edited.
-    pub base: String,
+    /// The hash of the text that was edited; absent: the file is new.
+    pub base: Option<String>,
 }
 
 /// Why a file was not read or written.
@@ -95,6 +101,18 @@ pub(crate) enum Fault {
     /// The file is not as the editor read it.
     #[error("{0} has changed on the disk since the editor read it")]
     Changed(String),
+    /// A new file has the name of another one.
+    #[error("the model has a file {0} already")]
+    Exists(String),
+    /// A new file can't have this name.
+    #[error(
+        "{0:?} is not the name of a file of a model: letters, digits, `_`, `-` and `.`, first a letter or a digit, with the \
+         ending .yaml, .yml or .json"
+    )]
+    Name(String),
+    /// The model is no folder.
+    #[error("the model is a single file: a folder can have several")]
+    NoFolder,
     /// The file is no text, or too large.
     #[error("{0} is not a text of at most 4 MiB")]
     NoText(String),
@@ -124,7 +142,9 @@ impl Model {
             Some(File { name, uri: format!("file://{}", percent_encode(path.to_str()?.as_bytes(), KEPT)) })
         };
         let files = self.paths()?.iter().filter_map(|path| file(path)).collect();
-        Ok(Files { path: self.path.display().to_string(), files, depot: self.depot.is_some() })
+        let folder = self.path.to_str().filter(|_| self.path.is_dir());
+        let folder = folder.map(|path| format!("file://{}/", percent_encode(path.as_bytes(), KEPT)));
+        Ok(Files { path: self.path.display().to_string(), files, folder, depot: self.depot.is_some() })
     }
 
     /// Reads a file.
@@ -135,19 +155,42 @@ impl Model {
         self.text_of(&self.path_of(name)?, name)
     }
 
-    /// Writes a file as a whole, and returns its new hash. The change of another editor is never overwritten.
+    /// Writes a file as a whole, or makes a new one, and returns its new hash. The change of another editor is never
+    /// overwritten.
     ///
     /// # Errors
     /// See [`Fault`].
     pub(crate) fn write(&self, change: &Change) -> Result<String, Fault> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let name = &change.name;
-        let path = self.path_of(name)?;
-        if self.text_of(&path, name)?.hash != change.base {
-            return Err(Fault::Changed(name.clone()));
+        let disk = |error| Fault::Disk(name.clone(), error);
+        match &change.base {
+            Some(base) => {
+                let path = self.path_of(name)?;
+                if self.text_of(&path, name)?.hash != *base {
+                    return Err(Fault::Changed(name.clone()));
+                }
+                model_files::replace(&path, &change.text).map_err(disk)?;
+            }
+            None => match model_files::create(&self.new_path(name)?, &change.text) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(Fault::Exists(name.clone())),
+                made => made.map_err(disk)?,
+            },
         }
-        model_files::replace(&path, &change.text).map_err(|error| Fault::Disk(name.clone(), error))?;
         Ok(hash(change.text.as_bytes()))
+    }
+
+    /// The path of a new file: directly in the folder of the model.
+    fn new_path(&self, name: &str) -> Result<PathBuf, Fault> {
+        if !self.path.is_dir() {
+            return Err(Fault::NoFolder);
+        }
+        let is_sign = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if !starts || name.len() > LONGEST || !name.chars().all(is_sign) || !model_files::is_named(Path::new(name)) {
+            return Err(Fault::Name(name.to_owned()));
+        }
+        Ok(self.path.join(name))
     }
 
     fn text_of(&self, path: &Path, name: &str) -> Result<Text, Fault> {
@@ -193,8 +236,13 @@ impl Model {
         if editors.open.len() >= EDITORS {
             return Ok(None);
         }
-        let mut server = generator()
-            .arg("lsp")
+        let mut command = generator();
+        command.arg("lsp");
+        if let Some(depot) = &self.depot {
+            command.arg("--depot").arg(depot);
+        }
+        let mut server = command
+            .arg("--")
             .arg(&self.path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -319,7 +367,7 @@ mod tests {
         let names: Vec<&str> = files.files.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(names, ["a b.yml", "b.yaml"]);
         assert!(files.files[0].uri.starts_with("file:///") && files.files[0].uri.ends_with("/a%20b.yml"));
-        assert!(!files.depot);
+        assert!(!files.depot && files.folder.is_some_and(|folder| files.files[0].uri == format!("{folder}a%20b.yml")));
     }
 
     #[test]
@@ -341,7 +389,8 @@ mod tests {
         let path = folder.path().join("b.yaml");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("a mode");
         let base = model.read("b.yaml").expect("a text").hash;
-        let change = |base: &str, text: &str| Change { name: "b.yaml".into(), text: text.into(), base: base.into() };
+        let change =
+            |base: &str, text: &str| Change { name: "b.yaml".into(), text: text.into(), base: Some(base.into()) };
         let next = model.write(&change(&base, "b: 2\n")).expect("written");
         assert_eq!(model.read("b.yaml").expect("a text"), Text { text: "b: 2\n".into(), hash: next.clone() });
         assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o640);
@@ -358,9 +407,52 @@ mod tests {
         std::fs::rename(folder.path().join("b.yaml"), folder.path().join("target")).expect("renamed");
         symlink("target", folder.path().join("b.yaml")).expect("a link");
         let base = model.read("b.yaml").expect("a text").hash;
-        model.write(&Change { name: "b.yaml".into(), text: "b: 2\n".into(), base }).expect("written");
+        model.write(&Change { name: "b.yaml".into(), text: "b: 2\n".into(), base: Some(base) }).expect("written");
         assert!(folder.path().join("b.yaml").is_symlink());
         assert_eq!(std::fs::read_to_string(folder.path().join("target")).expect("a file"), "b: 2\n");
+    }
+
+    #[test]
+    fn a_new_file_is_in_the_folder_of_the_model_and_replaces_nothing() {
+        let (folder, model) = model();
+        let new = |name: &str| model.write(&Change { name: name.into(), text: "c: 1\n".into(), base: None });
+        let hash = new("c.yaml").expect("written");
+        assert_eq!(model.read("c.yaml").expect("a text"), Text { text: "c: 1\n".into(), hash });
+        let outside = folder.path().parent().expect("a folder").join("outside.yaml");
+        symlink(&outside, folder.path().join("link.yaml")).expect("a link");
+        for name in ["c.yaml", "b.yaml", "link.yaml"] {
+            assert!(matches!(new(name), Err(Fault::Exists(_))), "{name}");
+        }
+        assert_eq!(model.read("b.yaml").expect("a text").text, "b: 1\n");
+        let long = format!("{}.yaml", "x".repeat(LONGEST));
+        let names = [
+            "",
+            ".",
+            "..",
+            ".yaml",
+            ".x.yaml",
+            "../x.yaml",
+            "/tmp/x.yaml",
+            "a/x.yaml",
+            "a\\x.yaml",
+            "x.txt",
+            "x",
+            "-x.yaml",
+            "a\0.yaml",
+            "a\n.yaml",
+            "ä.yaml",
+            "x.yaml/",
+            "x.YAML",
+            &long,
+        ];
+        for name in names {
+            assert!(matches!(new(name), Err(Fault::Name(_))), "{name:?}");
+        }
+        assert!(!outside.exists());
+        let single = Model::open(&folder.path().join("b.yaml"), None).expect("a model");
+        let change = Change { name: "d.yaml".into(), text: String::new(), base: None };
+        assert!(matches!(single.write(&change), Err(Fault::NoFolder)));
+        assert!(single.files().expect("files").folder.is_none());
     }
 
     #[test]

@@ -203,7 +203,8 @@ fn fault(fault: &Fault) -> Response {
     let (status, hint) = match fault {
         Fault::Unknown(_) => (StatusCode::NOT_FOUND, ""),
         Fault::Changed(_) => (StatusCode::CONFLICT, "copy your text, and read the file again"),
-        Fault::NoText(_) => (StatusCode::UNPROCESSABLE_ENTITY, ""),
+        Fault::Exists(_) => (StatusCode::CONFLICT, "choose another name, or reload the page to edit that file"),
+        Fault::Name(_) | Fault::NoFolder | Fault::NoText(_) => (StatusCode::UNPROCESSABLE_ENTITY, ""),
         Fault::Disk(..) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
     };
     refusal(status, &fault.to_string(), hint)

@@ -14,7 +14,7 @@ const ROW = 24;
 const HEAD = 32;
 const GAP = 36;
 
-export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) {
+export function Gantt({ chart, forecast, number }: { chart: Chart; forecast: boolean; number?: number }) {
   const [active, setActive] = useState(-1);
   const [hover, setHover] = useState<{ row: number; time: number } | null>(null);
   const [time, setTime] = useState<number | null>(null);
@@ -143,7 +143,7 @@ export function Gantt({ chart, forecast }: { chart: Chart; forecast: boolean }) 
       <p class="hover-line" aria-hidden="true">
         {shown >= 0 && chart.rows[shown] ? `${chart.rows[shown]!.cob}: ${wordsOf(chart.rows[shown]!)}` : " "}
       </p>
-      {time !== null && <MomentPart chart={chart} time={time} />}
+      {time !== null && <MomentPart chart={chart} time={time} number={number} />}
     </div>
   );
 }

@@ -1,13 +1,12 @@
 // A moment of a switch: the slider over the time of the chart, and the states of the objects at the chosen time.
 import { useMemo, useState } from "preact/hooks";
 import { scaleOf, type Chart, type Segment } from "../gantt";
-import { momentOf, PHASES, stepped, type Standing } from "../moment";
+import { momentOf, PHASE_CLASS, PHASES, stepped, type Standing } from "../moment";
 import { At, CobLink, HostLink, Mark } from "../parts";
+import { address } from "../route";
 import { table } from "../store";
-import { FAILED, MOVING, SETTLED, UNKNOWN, WAITING } from "../table";
 import { count, moment as clock, span } from "../words";
 
-const PHASE_CLASS = [SETTLED, MOVING, WAITING, FAILED, UNKNOWN];
 /** The positions of the slider, and those of an idle part. */
 const POSITIONS = 1000;
 const IDLE = 40;
@@ -67,8 +66,15 @@ export function TimeSlider({ chart, parts, events, time, onTime }: SliderProps) 
   );
 }
 
+interface PartProps {
+  chart: Chart;
+  time: number;
+  /** The generation of a past switch. */
+  number?: number | undefined;
+}
+
 /** The objects at a time: numbers by phase and host, and the objects of the chosen phase. */
-export function MomentPart({ chart, time }: { chart: Chart; time: number }) {
+export function MomentPart({ chart, time, number }: PartProps) {
   const found = useMemo(() => momentOf(chart, time), [chart, time]);
   const [phase, setPhase] = useState<number | null>(null);
   const [most, setMost] = useState(HOSTS);
@@ -91,6 +97,16 @@ export function MomentPart({ chart, time }: { chart: Chart; time: number }) {
           </>
         )}
       </h3>
+      {number !== undefined && (
+        <p>
+          This moment in the{" "}
+          {["graph", "matrix"].map((view) => (
+            <a key={view} class="button small" href={address(view, "", { switch: String(number), after: String(time) })}>
+              {view}
+            </a>
+          ))}
+        </p>
+      )}
       <div class="chips" role="group" aria-label="Objects by progress">
         {PHASES.map((name, at) => (
           <button key={name} type="button" class="chip" aria-pressed={phase === at} onClick={() => setPhase(phase === at ? null : at)}>

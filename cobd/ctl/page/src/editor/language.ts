@@ -83,6 +83,16 @@ export class Language {
     else this.notify("textDocument/didChange", { textDocument: { uri, version }, contentChanges: [{ text }] });
   }
 
+  /** The file is no longer open. */
+  close(uri: string): void {
+    if (this.versions.delete(uri)) this.notify("textDocument/didClose", { textDocument: { uri } });
+  }
+
+  /** Runs a command of the language server about the model of a file. */
+  command<T>(command: string, uri: string, from: number): Promise<T> {
+    return this.request("workspace/executeCommand", { command, arguments: [{ uri, from }] });
+  }
+
   completions(uri: string, position: Place): Promise<CompletionItem[] | null> {
     return this.request("textDocument/completion", { textDocument: { uri }, position });
   }

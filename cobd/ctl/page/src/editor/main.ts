@@ -110,7 +110,7 @@ export class Editor {
   async start(files: File[]): Promise<void> {
     const found = (uri: string, findings: Finding[]) => {
       const file = nameOf(uri);
-      if (!files.some((one) => one.name === file)) return;
+      if (file !== this.current?.name && !this.states.has(file) && !files.some((one) => one.name === file)) return;
       this.findings.set(file, findings);
       if (file === this.current?.name) this.mark();
       this.options.found(file, findings);
@@ -132,6 +132,21 @@ export class Editor {
     if (state !== known) this.language?.text(file.uri, state.doc.toString());
     this.mark();
     if (line !== undefined) this.goTo(line);
+  }
+
+  /** Forgets a file that was never saved. */
+  remove(file: File): void {
+    this.states.delete(file.name);
+    this.findings.delete(file.name);
+    if (this.current === file) this.current = null;
+    this.language?.close(file.uri);
+    this.options.found(file.name, []);
+  }
+
+  /** The layout (`cob.solve`) or the plan from a generation (`cob.plan`) for the texts in the editor. */
+  async trial<T>(command: "cob.solve" | "cob.plan", from: number): Promise<T> {
+    if (!this.language || !this.current) throw new Error("the language server has not started");
+    return this.language.command<T>(command, this.current.uri, from);
   }
 
   /** Puts the cursor at the beginning of a line, counted from 0. */

@@ -9,8 +9,9 @@ import { cluster } from "../store";
 import { CLASSES } from "../table";
 import type { ChangedCob, Changes, GenerationEntry, Outcome, Plan } from "../wire";
 import { count, span } from "../words";
+import { outcomesOf } from "./course";
 import { WhatIf } from "./faults";
-import { outcomesOf, resultClass, resultWords } from "./switch";
+import { resultClass, resultWords } from "./switch";
 
 export function GenerationsView() {
   const state = cluster.value;

@@ -7,11 +7,12 @@ import { flow } from "../flow";
 import { ClassWord, CobLink, Empty, FlagWords, Mark, StateWords, WaitLinks } from "../parts";
 import { cobAddress, go, here, setParams } from "../route";
 import { graph, needs, table, tick } from "../store";
-import { CLASSES, hostOf, noFilter, select, SETTLED, UNKNOWN } from "../table";
+import { CLASSES, hostOf, noFilter, select, SETTLED, UNKNOWN, type Table } from "../table";
 import { narrow } from "../theme";
 import { flatten, parentOf, type TreeRow } from "../tree";
 import { Virtual } from "../virtual";
 import { count } from "../words";
+import { usePast } from "./past";
 
 const view = new Viewport(0.01, 3);
 /** The drawing of which the viewport shows a part; another graph is fitted anew. */
@@ -43,6 +44,7 @@ export function GraphView() {
 
 function Content() {
   const objects = table.value!;
+  const { shown, bar } = usePast(objects);
   const content = graph.value!;
   const text = here.value.params.get("q") ?? "";
   const selected = objects.index(here.value.params.get("at") ?? "");
@@ -52,8 +54,8 @@ function Content() {
     return new Drawing(flow(content, (index) => hostOf(objects.ids[index] ?? ""), aspect));
   }, [content, narrow.value]);
   const found = useMemo(
-    () => (text.trim() ? new Set(select(objects, { ...noFilter(), text })) : null),
-    [text, objects, text.trim() ? tick.value : 0],
+    () => (text.trim() ? new Set(select(shown, { ...noFilter(), text })) : null),
+    [text, shown, text.trim() ? tick.value : 0],
   );
   const canvas = useCanvas((pen, width, height, colors) => {
     const key = `${drawing.box.width}x${drawing.box.height}`;
@@ -62,7 +64,7 @@ function Content() {
       view.fit(drawing.box, width, height, 12);
       if (selected >= 0 && view.scale < 0.6) show(selected, width, height);
     }
-    drawing.draw(pen, width, height, view, { table: objects, needs: needs.value, selected, hovered, found }, colors);
+    drawing.draw(pen, width, height, view, { table: shown, needs: needs.value, selected, hovered, found }, colors);
   });
   const show = (index: number, width: number, height: number) => {
     if (view.scale < 0.6) view.scale = 0.8;
@@ -145,6 +147,7 @@ function Content() {
           </button>
         </span>
       </div>
+      {bar}
       <div class="graph-body">
         <div class="graph-drawing">
           <canvas
@@ -154,12 +157,12 @@ function Content() {
             aria-label={`Drawing of ${count(objects.size, "object")} and what they need. Arrow keys move it, plus and minus scale it. The tree beside it has the same content.`}
           />
           <p class="hover-line" aria-hidden="true">
-            {hovered >= 0 ? `${objects.ids[hovered]}: ${CLASSES[objects.cls[hovered] ?? UNKNOWN]}` : " "}
+            {hovered >= 0 ? `${shown.ids[hovered]}: ${CLASSES[shown.cls[hovered] ?? UNKNOWN]}` : " "}
           </p>
         </div>
         <div class="graph-side">
-          <Chosen index={selected} />
-          <Tree found={found} selected={selected} onSelect={(index) => {
+          <Chosen objects={shown} index={selected} />
+          <Tree objects={shown} found={found} selected={selected} onSelect={(index) => {
             choose(index);
             reveal(index);
           }} />
@@ -169,9 +172,8 @@ function Content() {
   );
 }
 
-function Chosen({ index }: { index: number }) {
+function Chosen({ objects, index }: { objects: Table; index: number }) {
   tick.value;
-  const objects = table.value!;
   if (index < 0) return <p class="chosen muted">Choose an object in the drawing or in the tree.</p>;
   const { out, into } = needs.value;
   return (
@@ -180,18 +182,24 @@ function Chosen({ index }: { index: number }) {
         <ClassWord cls={objects.cls[index] ?? UNKNOWN} /> <CobLink id={objects.ids[index] ?? ""} /> <FlagWords flags={objects.flags[index] ?? 0} />
       </p>
       <p class="muted">
-        <StateWords index={index} /> · needs {(out[index]?.length ?? 0).toLocaleString("en")} · needed by {(into[index]?.length ?? 0).toLocaleString("en")}
+        <StateWords index={index} of={objects} /> · needs {(out[index]?.length ?? 0).toLocaleString("en")} · needed by {(into[index]?.length ?? 0).toLocaleString("en")}
       </p>
       <p>
-        <WaitLinks index={index} most={2} />
+        <WaitLinks index={index} most={2} of={objects} />
       </p>
     </div>
   );
 }
 
-function Tree({ found, selected, onSelect }: { found: Set<number> | null; selected: number; onSelect: (index: number) => void }) {
+interface TreeProps {
+  objects: Table;
+  found: Set<number> | null;
+  selected: number;
+  onSelect: (index: number) => void;
+}
+
+function Tree({ objects, found, selected, onSelect }: TreeProps) {
   tick.value;
-  const objects = table.value!;
   const [expanded, setExpanded] = useState<Set<string>>(new Set());
   const [active, setActive] = useState("");
   const [problems, setProblems] = useState(false);

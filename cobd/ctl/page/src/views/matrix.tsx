@@ -4,10 +4,11 @@ import { fitted, FONT, LETTERS, MONO, shape, useCanvas } from "../draw/canvas";
 import { matrixOf, refresh, type Matrix } from "../matrix";
 import { HOST_CLASS, Mark } from "../parts";
 import { address, cobAddress, go, here, hostAddress, setParams } from "../route";
-import { hosts, now, table, tick } from "../store";
+import { hosts, now, table as present, tick } from "../store";
 import { CLASSES, type Table, UNKNOWN } from "../table";
 import { narrow, type Colors } from "../theme";
 import { count, span } from "../words";
+import { usePast } from "./past";
 
 const SIZES = [8, 12, 16, 20, 24, 32];
 /** From this size on, cells have shapes and letters. */
@@ -16,7 +17,7 @@ const SHAPES = 16;
 const AROUND = 3;
 
 export function MatrixView() {
-  const objects = table.value;
+  const objects = present.value;
   if (!objects) return null;
   return <Content objects={objects} />;
 }
@@ -28,7 +29,8 @@ function Content({ objects }: { objects: Table }) {
   const many = useMemo(() => matrixOf(objects, false).names.length > 60, [objects]);
   const services = wanted === null ? many : wanted === "service";
   const matrix = useMemo(() => matrixOf(objects, services), [objects, services]);
-  refresh(matrix, objects);
+  const { shown: table, bar } = usePast(objects);
+  refresh(matrix, table);
   const [size, setSize] = useState(() => (objects.hosts.length > 40 ? 3 : objects.hosts.length > 12 ? 4 : 5));
   const cell = SIZES[size]!;
   const [active, setActive] = useState<{ row: number; column: number } | null>(null);
@@ -39,12 +41,13 @@ function Content({ objects }: { objects: Table }) {
   const head = Math.min(170, Math.max(48, longest * 7.4 + 18));
   const wide = matrix.names.length * cell;
   const high = matrix.hosts.length * cell;
-  const marks = useMemo(() => new Map(hosts.value.map((host) => [host.name, HOST_CLASS[host.mark]])), [hosts.value]);
+  // The hosts' marks are of now.
+  const marks = useMemo(() => new Map(bar ? [] : hosts.value.map((host) => [host.name, HOST_CLASS[host.mark]])), [hosts.value, !bar]);
 
   const canvas = useCanvas((pen, width, height, colors) => {
     const element = scroller.current!;
     paint(pen, width, height, colors, {
-      objects, matrix, cell, label, head, marks, left: element.scrollLeft, top: element.scrollTop, active, hover,
+      objects: table, matrix, cell, label, head, marks, left: element.scrollLeft, top: element.scrollTop, active, hover,
     });
   });
   useEffect(() => {
@@ -110,15 +113,16 @@ function Content({ objects }: { objects: Table }) {
     action();
   };
   const shown = hover ?? active;
+  const by = (what: string) => setParams(new URLSearchParams([...params].filter(([key]) => key !== "by").concat([["by", what]])));
   return (
     <div class="view fill">
       <h1 class="hidden">Matrix</h1>
       <div class="fields matrix-tools">
         <div class="chips" role="group" aria-label="Columns">
-          <button type="button" class="chip" aria-pressed={!services} onClick={() => setParams(new URLSearchParams("by=object"))}>
+          <button type="button" class="chip" aria-pressed={!services} onClick={() => by("object")}>
             Objects
           </button>
-          <button type="button" class="chip" aria-pressed={services} onClick={() => setParams(new URLSearchParams("by=service"))}>
+          <button type="button" class="chip" aria-pressed={services} onClick={() => by("service")}>
             Services
           </button>
         </div>
@@ -140,6 +144,7 @@ function Content({ objects }: { objects: Table }) {
           </button>
         </span>
       </div>
+      {bar}
       <div class="matrix-frame">
         <div
           ref={scroller}
@@ -162,11 +167,11 @@ function Content({ objects }: { objects: Table }) {
         >
           <canvas ref={canvas.ref} aria-hidden="true" />
           <div role="presentation" style={{ width: `${label + wide}px`, height: `${head + high}px` }} />
-          <Around objects={objects} matrix={matrix} active={active ?? { row: 0, column: 0 }} />
+          <Around objects={table} matrix={matrix} active={active ?? { row: 0, column: 0 }} />
         </div>
       </div>
       <p class="hover-line" aria-hidden="true">
-        {shown ? wordsOf(objects, matrix, shown.row, shown.column) : " "}
+        {shown ? wordsOf(table, matrix, shown.row, shown.column) : " "}
       </p>
     </div>
   );

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Interruptions, plansOf } from "../dialog";
 import { Gantt } from "../draw/gantt";
-import { chartOfPlan, chartOfReplay, extended, withForecast } from "../gantt";
+import { chartOfPlan, chartOfReplay, withForecast } from "../gantt";
 import { useAsk } from "../load";
 import { At, Columns, Empty, HostLink, Loading, Mark, Section, Text, Trouble } from "../parts";
 import { forecastOf, remember } from "../plans";
@@ -10,8 +10,9 @@ import { propose } from "../proposal";
 import { address } from "../route";
 import { cluster, counts, hosts, now, tick } from "../store";
 import { CLASSES, FAILED, MOVING, STOPPED, UNKNOWN, WAITING } from "../table";
-import type { Ended, HistoryEntry, Outcome, Plan, ReplayEntry } from "../wire";
+import type { Ended, Outcome, Plan, ReplayEntry } from "../wire";
 import { count, span } from "../words";
+import { useCourse } from "./course";
 import { WhatIf } from "./faults";
 
 const RESULT_CLASS: Record<Ended, number> = {
@@ -33,29 +34,12 @@ export function resultWords({ ended }: { ended: Ended }): string {
   return ended.replaceAll("-", " ");
 }
 
-export function outcomesOf(answer: { outcomes?: Outcome[] } | null | undefined): Outcome[] {
-  return answer?.outcomes ?? [];
-}
-
 export function SwitchView({ number }: { number: number }) {
   const state = cluster.value;
   const going = hosts.value.filter((host) => host.switching_to === number);
   const live = going.length > 0 || (state?.generation === number && (counts.value[MOVING]! > 0 || counts.value[WAITING]! > 0));
   const refresh = live ? tick.value : state?.generation;
-  const outcomes = useAsk<{ outcomes: Outcome[] }>("outcomes", {}, refresh, 3000);
-  const replay = useAsk<ReplayEntry[]>("replay", { generation: String(number) }, refresh, 2000);
-  const outcome = outcomesOf(outcomes.value?.answer).findLast((one) => one.to === number);
-  const answer = replay.value?.answer;
-  const replayed = (Array.isArray(answer) ? answer : []).filter((entry) => typeof entry.event === "string");
-  const last = replayed.reduce((most, entry) => Math.max(most, entry.ts_ns), 0);
-  const until = outcome?.ended_ns ?? Infinity;
-  const cut = replayed.length > 0 && outcome !== undefined && until > last + 1e9;
-  const history = useAsk<HistoryEntry[]>("history", cut ? { limit: "2000" } : null, refresh, 3000);
-  const later = history.value?.answer;
-  const entries = useMemo(
-    () => (cut && Array.isArray(later) ? extended(replayed, later, number, until) : replayed),
-    [answer, later, cut, until],
-  );
+  const { outcomes, replay, outcome, entries } = useCourse(number, refresh);
   const happened = entries.length > 0;
   const current = state?.generation === number || going.length > 0;
   const [mode, setMode] = useState<"" | "past" | "forecast">("");
@@ -195,7 +179,7 @@ function Past({ number, entries, loading, error, live, began }: PastProps) {
       {!loading && chart.rows.length === 0 ? (
         <Empty>{live ? "The first transitions follow." : error || "The histories contain no transition of this switch."}</Empty>
       ) : (
-        chart.rows.length > 0 && <Gantt chart={chart} forecast={false} />
+        chart.rows.length > 0 && <Gantt chart={chart} forecast={false} number={number} />
       )}
     </Section>
   );
