@@ -148,6 +148,10 @@ if wanted ha; then
     # shellcheck source=tests/bed/ha.sh
     source "$here/ha.sh"
 fi
+if wanted fence; then
+    # shellcheck source=tests/bed/fence.sh
+    source "$here/fence.sh"
+fi
 if wanted bmc; then
     # shellcheck source=tests/bed/bmc.sh
     source "$here/bmc.sh"
