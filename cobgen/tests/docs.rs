@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 25] = [
+const SETTINGS: [&str; 26] = [
     "acme-certificate",
     "alternative",
     "apt-source",
@@ -45,6 +45,7 @@ const SETTINGS: [&str; 25] = [
     "attributes",
     "augeas",
     "authorized-key",
+    "bmc",
     "config-keys",
     "cron",
     "debconf",

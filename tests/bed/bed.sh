@@ -9,6 +9,7 @@
 #   bed.sh [--name NAME] partition 'A B|C' A and B can't reach C, nor C them
 #   bed.sh [--name NAME] power-off HOST    at once, as a pulled plug: every process in it is killed
 #   bed.sh [--name NAME] power-on HOST     boots it again, from the same disk
+#   bed.sh [--name NAME] power-switch      carries out orders of fence agents (fence_bed) in hosts, until `down`
 #   bed.sh [--name NAME] save HOST         keeps the disk of a host that is off, for `restore`
 #   bed.sh [--name NAME] restore HOST      gives a host that is off the kept disk again
 #   bed.sh [--name NAME] state [HOST]      `HOST running|degraded|starting|...|off`, a line each
@@ -268,6 +269,32 @@ power_off() {
     return 1
 }
 
+# An order is a file `NUMBER.order` with `ACTION HOST`, its answer a file with an exit status.
+do_power_switch() {
+    local order action host result answer
+    while [ -d "$base" ]; do
+        for order in "$base"/h*/tree/srv/power/*.order; do
+            [ -e "$order" ] || continue
+            read -r action host < "$order" || continue
+            answer=${order%.order}.answer result=0
+            rm -f "$order"
+            if ! [[ $host =~ ^h[0-9]+$ ]] || [ ! -d "$(disk_of "$host")" ]; then
+                result=1
+            else
+                case $action in
+                off) power_off "$host" || result=1 ;;
+                on) keeper_of "$host" >/dev/null || start_host "$host" ;;
+                reboot) { power_off "$host" && start_host "$host"; } || result=1 ;;
+                status) init_of "$host" >/dev/null || result=2 ;;
+                *) result=1 ;;
+                esac
+            fi
+            echo "$result" > "$answer.new" && mv "$answer.new" "$answer"
+        done
+        sleep 0.1
+    done
+}
+
 do_save() {
     local disk
     disk=$(disk_of "$1")
@@ -393,6 +420,7 @@ power-on)
     start_host "$1"
     wait_up "$1"
     ;;
+power-switch) do_power_switch ;;
 save)
     known "${1:-}"
     do_save "$1"

@@ -14,43 +14,10 @@ if ! on h1 sh -c 'command -v corosync pacemakerd cibadmin crm_simulate >/dev/nul
 fi
 
 step "ha: a cluster with a resource of others"
-for host in h1 h2 h3; do
-    put $host /etc/corosync/corosync.conf <<'CONF'
-totem {
-  version: 2
-  cluster_name: bed
-  transport: knet
-  crypto_cipher: none
-  crypto_hash: none
-}
-nodelist {
-  node {
-    ring0_addr: 10.77.0.1
-    name: h1
-    nodeid: 1
-  }
-  node {
-    ring0_addr: 10.77.0.2
-    name: h2
-    nodeid: 2
-  }
-  node {
-    ring0_addr: 10.77.0.3
-    name: h3
-    nodeid: 3
-  }
-}
-quorum {
-  provider: corosync_votequorum
-}
-logging {
-  to_syslog: yes
-}
-CONF
-    on $host systemctl start corosync pacemaker
-done
+# shellcheck source=tests/bed/pacemaker.sh
+source "$here/pacemaker.sh"
 diagnose() { on h1 crm_mon -1rf; on h1 cibadmin --query; on h1 journalctl --unit cobd --lines 60 --no-pager; }
-patience=120 soon says 'Online: [ h1 h2 h3 ]' on h1 crm_mon -1
+start_pacemaker
 on h1 crm_attribute --type crm_config --name stonith-enabled --update false
 on h1 cibadmin --create --scope resources --xml-text '<primitive id="theirs" class="ocf" provider="pacemaker" type="Dummy"/>'
 active_on() { on "${2:-h1}" crm_resource --resource "$1" --locate --quiet 2>/dev/null; }
@@ -188,9 +155,7 @@ done
 [ -n "$(active_on theirs)" ]
 limit_starts h1
 on h1 rm $site/ha.yaml
-for host in h1 h2 h3; do
-    on $host systemctl stop pacemaker corosync
-    on $host sh -c 'rm -rf /var/lib/pacemaker/cib/* /var/lib/pacemaker/pengine/* /etc/corosync/corosync.conf /run/web-*.state'
-done
+stop_pacemaker
+for host in h1 h2 h3; do on $host sh -c 'rm -rf /run/web-*.state'; done
 unset -f diagnose
 switch_cluster

@@ -148,6 +148,14 @@ if wanted ha; then
     # shellcheck source=tests/bed/ha.sh
     source "$here/ha.sh"
 fi
+if wanted fence; then
+    # shellcheck source=tests/bed/fence.sh
+    source "$here/fence.sh"
+fi
+if wanted bmc; then
+    # shellcheck source=tests/bed/bmc.sh
+    source "$here/bmc.sh"
+fi
 if wanted network; then
     # shellcheck source=tests/bed/network.sh
     source "$here/network.sh"

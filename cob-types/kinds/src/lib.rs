@@ -12,6 +12,7 @@ mod archive;
 mod attributes;
 mod augeas;
 mod authorized_key;
+mod bmc;
 mod certificate;
 mod commands;
 mod config_keys;
@@ -63,6 +64,9 @@ pub use archive::{Archive, ArchiveFormat};
 pub use attributes::Attributes;
 pub use augeas::{Augeas, tree_parts};
 pub use authorized_key::{AuthorizedKey, PublicKey};
+pub use bmc::{
+    Bmc, BmcAction, BmcBoot, BmcDevice, BmcLan, BmcPrivilege, BmcProtocol, BmcRemote, BmcSource, BmcUser, BmcWatchdog,
+};
 pub use certificate::{Authority, Certificate, Origin, Usage};
 pub use commands::TIMES;
 pub use config_keys::{ConfigFormat, ConfigKeys, in_dots as key_in_dots};
@@ -144,6 +148,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<LvmVolume>(),
     Entry::of::<Luks>(),
     Entry::of::<Raid>(),
+    Entry::of::<Bmc>(),
     Entry::of::<Filesystem>(),
     Entry::of::<NfsExport>(),
     Entry::of::<User>(),

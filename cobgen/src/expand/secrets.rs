@@ -155,7 +155,16 @@ impl Secrets {
                         self.look_at_answers(node, &mut wrong);
                         continue;
                     }
-                    self.look(node, place(Some(&key.text)).err().as_deref(), &mut wrong);
+                    match (builtin, key.text.as_str()) {
+                        (Some("bmc"), "remote") => self.look_at_passwords(node, &mut wrong),
+                        (Some("bmc"), "users") => {
+                            for (name, user) in node.map().into_iter().flat_map(|map| &map.entries) {
+                                self.look_at_key(&name.text, name.mark, &mut wrong);
+                                self.look_at_passwords(user, &mut wrong);
+                            }
+                        }
+                        (_, _) => self.look(node, place(Some(&key.text)).err().as_deref(), &mut wrong),
+                    }
                     self.look_at_key(&key.text, key.mark, &mut wrong);
                 }
             }
@@ -183,6 +192,16 @@ impl Secrets {
                 }),
                 None => self.look(file, never, wrong),
             }
+        }
+    }
+
+    /// The same for a mapping in which `password` alone stays secret.
+    fn look_at_passwords(&self, node: &Node, wrong: &mut Vec<(Mark, String, String)>) {
+        let never = Some("put it into `password`: other keys are visible to other users");
+        let Some(map) = node.map() else { return self.look(node, never, wrong) };
+        for (key, node) in &map.entries {
+            self.look_at_key(&key.text, key.mark, wrong);
+            self.look(node, never.filter(|_| key.text != "password"), wrong);
         }
     }
 

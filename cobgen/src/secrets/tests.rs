@@ -220,6 +220,23 @@ fn built_in_kinds_have_secrets_in_a_single_key() {
 }
 
 #[test]
+fn a_bmc_has_secrets_in_passwords_alone() {
+    let site = Site::new();
+    let path = site.folder.path().join("model.yaml");
+    let is_refused = |content: &str| {
+        let content = content.replace("SECRET", "\"{{ secret('db') }}\"");
+        let object = format!("\ncobs:\n  n1/object: {{kind: bmc, content: {content}}}\n");
+        fs::write(&path, format!("{}{object}", MODEL.trim_end())).expect("written");
+        let found = crate::expand::load(&path, &BTreeSet::new()).diagnostics;
+        found.iter().any(|d| d.severity == Severity::Error)
+    };
+    let users = "users: {a: {privilege: user, password: SECRET}}";
+    assert!(!is_refused(&format!("{{remote: {{host: h, user: u, password: SECRET}}, {users}}}")));
+    assert!(is_refused(&format!("{{remote: {{host: h, user: SECRET, password: SECRET}}, {users}}}")));
+    assert!(is_refused("{users: {a: {privilege: SECRET}}}"));
+}
+
+#[test]
 fn a_secret_s_file_does_not_travel_in_the_open() {
     let site = Site::new();
     let path = site.folder.path().join("model.yaml");

@@ -244,7 +244,11 @@ reached.";
 pub(super) const FENCE: &str = "\
 Fence a host only when it is certainly off: its locks protect change objects on other hosts that it may still use. \
 Afterwards no host waits for it to depart either. Change objects that stay in the model and need a change object of the \
-fenced host continue to wait: bring the host back, or remove it from the model.";
+fenced host continue to wait: bring the host back, or remove it from the model.
+
+--power-off has the host switched off first, also if it answers: a surviving host with an ha-set gives the order to its \
+Pacemaker cluster, whose fence device cuts the power. The locks are released only after the cluster has confirmed it. It \
+runs stonith_admin on that host as `cobctl run` does, so the host must allow `run`.";
 
 pub(super) const LOGS: &str = "\
 Examples:

@@ -310,6 +310,9 @@ pub struct FenceArgs {
     /// The dead host
     #[arg(value_name = "HOST")]
     pub fenced: HostName,
+    /// First have the fence devices of its Pacemaker cluster switch it off
+    #[arg(long)]
+    pub power_off: bool,
     /// Do it without asking
     #[arg(long, short)]
     pub yes: bool,

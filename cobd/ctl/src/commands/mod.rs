@@ -49,6 +49,7 @@ mod outcomes;
 mod output;
 mod page;
 mod plan;
+mod power;
 mod recorded;
 pub(crate) mod replay;
 mod report;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use tokio::sync::mpsc;
 
-use super::{Context, leaving};
+use super::{Context, leaving, power};
 use crate::args::{FenceArgs, MarkDepartedArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{CommandResult, Exit, Failure};
@@ -84,13 +84,21 @@ pub(super) async fn resume(context: &Context, screen: &mut Screen) -> CommandRes
 pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceArgs) -> CommandResult {
     let host = &args.fenced;
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
-    if cluster.hosts.iter().any(|h| h.reachable && h.name == *host) {
-        return Err(Failure::refused(format!("{host} answers: a running host cannot be fenced"))
-            .hint(format!("it releases its locks by itself; see `cobctl status {host}`")));
+    if !args.power_off && cluster.hosts.iter().any(|h| h.reachable && h.name == *host) {
+        return Err(Failure::refused(format!("{host} answers: a running host cannot be fenced")).hint(format!(
+            "it releases its locks by itself; see `cobctl status {host}`; --power-off has its cluster switch it off"
+        )));
     }
     warn(screen, host, &cluster);
     if !args.yes {
-        confirm(screen, host.as_str(), &format!("Is {host} certainly off? Type its name to fence it:"), "fenced")?;
+        let question = match args.power_off {
+            true => format!("The power of {host} will be cut. Type its name to fence it:"),
+            false => format!("Is {host} certainly off? Type its name to fence it:"),
+        };
+        confirm(screen, host.as_str(), &question, "fenced")?;
+    }
+    if args.power_off {
+        power::switch_off(context, screen, host, &cluster).await?;
     }
     let others: Vec<Target> = context.targets.all.iter().filter(|t| t.name.as_ref() != Some(host)).cloned().collect();
     let order = order::Fence { host: host.clone(), who: None };

@@ -463,6 +463,18 @@ async fn a_fence_names_the_freed_locks_and_refuses_a_living_host() {
 }
 
 #[tokio::test]
+async fn no_lock_is_released_before_the_power_is_off() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let n2 = Daemon::tcp("n2", 7, vec![]).await;
+    let both = ["--host", &n1.address, "--host", &n2.address, "fence", "n2", "--power-off"];
+    let ran = cobctl(&[&both[..], &["--yes"]].concat()).await;
+    assert!(ran.code == 1 && ran.err.contains("no reachable host has an ha-set"), "{ran:?}");
+    let ran = cobctl(&both).await;
+    assert!(ran.code != 0 && ran.err.contains("n2 is not fenced"), "{ran:?}");
+    assert_eq!((orders(&n1), orders(&n2)), (vec![], vec![]));
+}
+
+#[tokio::test]
 async fn a_rollback_that_no_host_starts_fails() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "--json", "rollback", "--wait", "300ms"]).await;

@@ -13,6 +13,7 @@ mod archive;
 mod attributes;
 mod augeas;
 mod authorized_key;
+mod bmc;
 mod boot_table;
 mod certificate;
 mod conf;
@@ -96,6 +97,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &attributes::AttributesSetting,
     &augeas::AugeasSetting,
     &authorized_key::AuthorizedKeySetting,
+    &bmc::BmcSetting,
     &certificate::CertificateSetting,
     &config_keys::ConfigKeysSetting,
     &cron::CronSetting,
