@@ -124,7 +124,13 @@ impl Trace {
             Event::MappingEnd => self.0.push(b'}'),
             Event::DocumentEnd => self.0.push(b'.'),
             Event::Alias(id) => self.node(b'*', *id, None, ""),
-            // The parser reports comments only on request; other events tell nothing about values.
+            Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(..)
+            | Event::Anchor(..)
+            | Event::UnresolvedAlias(_)
+            | Event::Comment(..) => {}
+            // A newer parser may have further events, but these are no values.
             _ => {}
         }
     }

@@ -194,7 +194,7 @@ pub(crate) fn as_before(draft: &mut Draft, after: &After) {
         let host = id.host();
         let Some(known) = after.sealed.get(&host) else { continue };
         let content = cob.value.content.to_string();
-        let found = secret::marks(&content).into_iter().filter_map(|id| Some((id, known.get(&id)?.clone())));
+        let found = secret::marks(&content).filter_map(|id| Some((id, known.get(&id)?.clone())));
         sealed.entry(host).or_default().extend(found);
     }
     draft.sealed.extend(sealed.into_iter().filter(|(_, values)| !values.is_empty()));
