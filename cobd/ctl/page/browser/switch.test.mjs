@@ -259,6 +259,13 @@ async function openModel(page) {
   await settled(page);
 }
 
+/** The file of the model, its text, and the price in it. */
+function theModel() {
+  const file = join(demo, "model/model.yaml");
+  const before = readFileSync(file, "utf8");
+  return { file, before, price: Number(/price: (\d+)/.exec(before)[1]) };
+}
+
 /** Selects a text of the editor by its search, as a user does. */
 async function find(page, text) {
   await editorText(page).click();
@@ -273,9 +280,7 @@ test("a model is edited, checked, saved, published and switched to, by the page 
   const { page, context, faults } = await open(browser);
   await verdict(page, /^OK/);
   await openModel(page);
-  const file = join(demo, "model/model.yaml");
-  const before = readFileSync(file, "utf8");
-  const price = Number(/price: (\d+)/.exec(before)[1]);
+  const { file, before, price } = theModel();
   // An unknown key is an error in its line, and can't be published.
   await find(page, `price: ${price}`);
   await page.keyboard.type(`price: ${price + 1}`);
@@ -317,9 +322,7 @@ test("an unsaved text shows its plan, and a new file is saved with the model", {
   const { page, context, faults } = await open(browser);
   await verdict(page, /^OK/);
   await openModel(page);
-  const file = join(demo, "model/model.yaml");
-  const before = readFileSync(file, "utf8");
-  const price = Number(/price: (\d+)/.exec(before)[1]);
+  const { file, before, price } = theModel();
   const plan = page.locator("section", { has: page.getByRole("heading", { name: "Plan", exact: true }) });
   await plan.getByText("No object changes.").waitFor({ timeout: LONG });
   const layout = page.locator("section", { has: page.getByRole("heading", { name: "Layout", exact: true }) });
