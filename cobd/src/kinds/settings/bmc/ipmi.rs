@@ -42,8 +42,6 @@ const DEVICE: u8 = 0x3C;
 const BY_SYSTEM: u8 = 4;
 const RUNNING: u8 = 0x40;
 
-/// The privilege of a user who may do nothing on a channel.
-const NO_ACCESS: u8 = 0x0F;
 const MESSAGES: u8 = 0x10;
 const LINK: u8 = 0x20;
 const CALLBACK_ONLY: u8 = 0x40;
@@ -106,6 +104,11 @@ pub(super) struct Watchdog {
 /// The flags of the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Boot(pub(super) [u8; 5]);
+
+/// The data of an answer, which have at least `least` bytes.
+fn ask(wire: &dyn Wire, what: &str, request: Request, least: usize) -> Result<Vec<u8>, String> {
+    wire.ask(&[request])?.into_iter().next().unwrap_or(Answer::Refused(None)).data(what, least)
+}
 
 /// Sends requests that have to succeed.
 fn order(wire: &dyn Wire, requests: &[(&str, Request)]) -> Result<(), String> {
@@ -194,6 +197,9 @@ impl Lan {
 }
 
 impl Rights {
+    /// Nothing is permitted on the channel.
+    const NONE: Self = Self { privilege: 0x0F, enabled: false, other: 0 };
+
     pub(super) fn of(privilege: BmcPrivilege, enabled: bool) -> Self {
         let privilege = match privilege {
             BmcPrivilege::Callback => 1,
@@ -242,8 +248,7 @@ impl Slot {
     /// All places for users with names.
     pub(super) fn read(wire: &dyn Wire, channel: u8) -> Result<Vec<Self>, String> {
         let access = |id: u8| Request::new(APP, 0x44, [channel, id]);
-        let first = wire.ask(&[access(1)])?.into_iter().next().unwrap_or(Answer::Refused(None));
-        let most = first.data("a question about its users", 4)?[0] & 0x3F;
+        let most = ask(wire, "a question about its users", access(1), 4)?[0] & 0x3F;
         let ids: Vec<u8> = (FIRST_USER..=most).collect();
         let names = ids.iter().map(|id| Request::new(APP, 0x46, [*id]));
         let requests: Vec<Request> = ids.iter().map(|id| access(*id)).chain(names).collect();
@@ -282,8 +287,7 @@ impl Slot {
     /// Gives a place to a new user. It is enabled last, when it has its password.
     pub(super) fn make(&self, wire: &dyn Wire, channel: u8, name: &str, user: (&str, Rights)) -> Result<(), String> {
         let (password, rights) = user;
-        let none = Rights { privilege: NO_ACCESS, enabled: false, other: 0 };
-        let [no_access, _] = none.orders(channel, self.id);
+        let [no_access, _] = Rights::NONE.orders(channel, self.id);
         let mut orders = vec![no_access, self.naming(name), self.password(SET, password)];
         orders.extend(rights.orders(channel, self.id));
         order(wire, &orders)
@@ -307,8 +311,7 @@ impl Slot {
 
     /// Removes its user.
     pub(super) fn clear(&self, wire: &dyn Wire, channel: u8) -> Result<(), String> {
-        let none = Rights { privilege: NO_ACCESS, enabled: false, other: 0 };
-        let [access, disable] = none.orders(channel, self.id);
+        let [access, disable] = Rights::NONE.orders(channel, self.id);
         order(wire, &[disable, access, self.naming("")])
     }
 
@@ -330,8 +333,7 @@ impl Slot {
 
 impl Watchdog {
     pub(super) fn read(wire: &dyn Wire) -> Result<Self, String> {
-        let answer = wire.ask(&[Request::new(APP, 0x25, [])])?.into_iter().next().unwrap_or(Answer::Refused(None));
-        let data = answer.data("a question about the watchdog", 6)?;
+        let data = ask(wire, "a question about the watchdog", Request::new(APP, 0x25, []), 6)?;
         Ok(Self {
             timeout: u16::from_le_bytes([data[4], data[5]]),
             action: data[1] & 0x07,
@@ -386,9 +388,8 @@ impl Watchdog {
 impl Boot {
     pub(super) fn read(wire: &dyn Wire) -> Result<Self, String> {
         let get = Request::new(CHASSIS, 0x09, [FLAGS, 0, 0]);
-        let answer = wire.ask(&[get])?.into_iter().next().unwrap_or(Answer::Refused(None));
         // A version and the number of the parameter are before its data.
-        let data = answer.data("a question about the boot device", 4)?;
+        let data = ask(wire, "a question about the boot device", get, 4)?;
         let mut flags = [0; 5];
         for (flag, byte) in flags.iter_mut().zip(&data[2..]) {
             *flag = *byte;
