@@ -80,12 +80,12 @@ impl Ldap {
     /// The directory can't be asked.
     pub(super) async fn is_right(&self, user: &str, password: &str) -> Result<bool, String> {
         let name = match (&self.user, &self.search) {
-            (Some(template), _) => Some(template.replace(USER, &in_name(user))),
+            (Some(template), _) => Some(template.replace(USER, &quoted(user))),
             (None, Some(search)) => self.find(search, user).await?,
             (None, None) => None,
         };
         // The work is the same for an unknown user.
-        let (name, exists) = name.map_or((format!("cn={}", in_name(user)), false), |name| (name, true));
+        let (name, exists) = name.map_or((format!("cn={}", quoted(user)), false), |name| (name, true));
         // The root entry can be read with every name.
         let answer = self.ask("", "base", "(objectClass=*)", Some((&name, password))).await?;
         match answer.code {
@@ -99,7 +99,7 @@ impl Ldap {
     async fn find(&self, search: &Search, user: &str) -> Result<Option<String>, String> {
         let password = search.password_file.as_deref().map(read_secret).transpose()?;
         let bind = search.bind.as_deref().zip(password.as_deref());
-        let filter = search.filter.replace(USER, &in_filter(user));
+        let filter = search.filter.replace(USER, &quoted(user));
         let answer = self.ask(&search.base, "sub", &filter, bind).await?;
         match answer.code {
             Some(0) => {}
@@ -145,13 +145,8 @@ fn said(answer: &curl::Answer) -> String {
     }
 }
 
-/// A value in a name (RFC 4514, section 2.4).
-fn in_name(text: &str) -> String {
-    spelled(text, "-_.@", '\\')
-}
-
-/// A value in a filter (RFC 4515, section 3).
-fn in_filter(text: &str) -> String {
+/// A value in a name (RFC 4514, section 2.4) or in a filter (RFC 4515, section 3).
+fn quoted(text: &str) -> String {
     spelled(text, "-_.@", '\\')
 }
 
@@ -170,8 +165,8 @@ mod tests {
 
     #[test]
     fn a_user_can_be_no_part_of_a_name_filter_or_address() {
-        assert_eq!(in_name("a+b:c,d"), r"a\2Bb\3Ac\2Cd");
-        assert_eq!(in_filter("a*)(b"), r"a\2A\29\28b");
+        assert_eq!(quoted("a+b:c,d"), r"a\2Bb\3Ac\2Cd");
+        assert_eq!(quoted("a*)(b"), r"a\2A\29\28b");
         assert_eq!(escaped("ou=a b,dc=x?y"), "ou%3Da%20b%2Cdc%3Dx%3Fy");
     }
 
