@@ -5,7 +5,6 @@
 # COB_BED_KILLS says how often (default 6); COB_BED_GUARD=1 tries the connectivity guard, too. The packages are taken
 # from Debian's archive once and kept below the target folder.
 
-packages=$here/../../target/bed-interfaces
 if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
     echo "skipped: NetworkManager and ifupdown, for there is no apt-get or no dpkg-deb"
     return 0
@@ -13,23 +12,15 @@ fi
 
 # shellcheck source=tests/bed/cluster.sh
 source "$here/cluster.sh"
-# shellcheck source=tests/bed/links.sh
-source "$here/links.sh"
+# shellcheck source=tests/bed/debs.sh
+source "$here/debs.sh"
 
 kills=${COB_BED_KILLS:-6}
 
-wanted_of() { # HOST PACKAGE...: they, and what they need of packages that the host lacks; no udev: hosts have no devices
+wanted_of() { # HOST PACKAGE...: they, and what they need of packages that the host lacks
     local host=$1
     shift
-    on "$host" apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst/ && $2 != "udev" { print $2 }' | xargs
-}
-fetch() { # FOLDER PACKAGE...: if they are not there already
-    local folder=$packages/$1
-    shift
-    mkdir -p "$folder"
-    [ $# != 0 ] && (cd "$folder" && if [ "$*" != "$(cat names 2>/dev/null)" ]; then
-        rm -f -- names *.deb && timeout 120 apt-get -qq download "$@" </dev/null >/dev/null 2>&1 && echo "$*" > names
-    fi)
+    on "$host" apt-get install -s --no-install-recommends "$@" 2>/dev/null | additional
 }
 read -ra manager <<< "$(wanted_of h2 network-manager)"
 read -ra ifupdown <<< "$(wanted_of h3 ifupdown isc-dhcp-client)"
@@ -62,7 +53,6 @@ interfaces_model() { # THE THIRD NUMBER OF AN ADDRESS [ANOTHER LAST DIGIT OF THE
     kind: network
     content: {interface: br7, bridge: {ports: [v2], stp: false}, addresses: [10.79.0.$number/24]}
 MODEL
-        links_model $host
     done
 }
 set_interfaces() { # the model, from standard input, is made and published
@@ -90,11 +80,10 @@ for host in h2 h3; do
         ip -n "$name-$host" link set "${pair#* }" up
     done
 done
-make_links h2 h3
 put h2 /etc/NetworkManager/conf.d/bed.conf <<< '[main]
 no-auto-default=*
 [keyfile]
-unmanaged-devices=interface-name:v1;interface-name:v3;interface-name:p1;interface-name:p3'
+unmanaged-devices=interface-name:v1;interface-name:v3'
 give h2 &
 give h3
 wait $!
@@ -127,10 +116,6 @@ nets_before=$(nets)
 step "addresses, routes, MTU and a bridge with a port, and a second look changes nothing"
 set_interfaces < <(interfaces_model 78)
 reach_cluster
-# The program asks for the address of DHCP meanwhile.
-for host in h2 h3; do
-    soon has_words_of_links $host
-done
 nets_after=$(nets)
 for host in h2 h3; do
     number=${host#h}
@@ -245,7 +230,6 @@ is_as_before
 limit_starts h2 h3
 on h1 rm $site/interfaces.yaml
 switch_cluster
-remove_links h2 h3
 for host in h2 h3; do
     on $host sh -c "systemctl disable --now NetworkManager networking 2>/dev/null
         DEBIAN_FRONTEND=noninteractive dpkg --force-depends --purge \$* >/dev/null 2>&1; rm -rf /etc/NetworkManager /etc/network

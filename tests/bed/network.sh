@@ -5,8 +5,6 @@
 
 # shellcheck source=tests/bed/cluster.sh
 source "$here/cluster.sh"
-# shellcheck source=tests/bed/links.sh
-source "$here/links.sh"
 
 kills=${COB_BED_KILLS:-12}
 
@@ -27,7 +25,6 @@ cobs:
     kind: network
     content: {interface: br7, bridge: {stp: false}, addresses: [10.79.0.3/24]}
 MODEL
-    links_model h3
 }
 set_network() { # the model, from standard input, is made and published
     put h1 $site/network.yaml
@@ -53,15 +50,12 @@ reach_cluster
 on h3 systemctl enable --now systemd-networkd 2>/dev/null
 # A route and an address without broadcast, as a person adds them by hand.
 on h3 sh -c 'ip addr add 10.80.0.3/24 dev eth0; ip route add 10.98.0.0/16 via 10.80.0.9 metric 7'
-make_links h3
 list_before
 net_before=$(net)
 
 step "interfaces: addresses, route, MTU and a bridge, and a second look changes nothing"
 set_network < <(network_model 10.77.0.3)
 reach_cluster
-# The program asks for the address of DHCP meanwhile.
-soon has_words_of_links h3
 network_net=$(net)
 for words in "inet 10.77.0.3/24" "inet 10.78.0.3/24" "inet6 fd78::3/64" "br7    inet 10.79.0.3/24" "10.99.0.0/16 via 10.78.0.9" 1400; do
     grep -qF -- "$words" <<< "$network_net" || { echo "it lacks $words: $network_net" >&2; false; }
@@ -83,8 +77,7 @@ step "after a power failure the interfaces are there before the daemon"
 on h3 systemctl disable cobd 2>/dev/null
 bed power-off h3
 # The network namespace of a bed's host outlives its power; the addresses of a real host do not.
-ip netns exec "$name-h3" sh -c 'for dev in eth0 d0; do ip addr flush dev $dev; done
-    for dev in br7 bond7 eth0.5; do ip link del $dev; done; ip link set eth0 mtu 1500' 2>/dev/null || true
+ip netns exec "$name-h3" sh -c 'ip addr flush dev eth0; ip link del br7; ip link set eth0 mtu 1500' 2>/dev/null || true
 bed power-on h3
 soon has_net "$network_net"
 [ "$(on h3 systemctl is-active cobd)" = inactive ]
@@ -141,7 +134,6 @@ patience=180 soon ctl status
 set_network < <(nothing)
 reach_cluster
 soon has_net "$net_before"
-remove_links h3
 on h3 sh -c 'systemctl disable --now systemd-networkd systemd-networkd.socket 2>/dev/null; ip route del 10.98.0.0/16; ip addr del 10.80.0.3/24 dev eth0'
 limit_starts h3
 on h1 rm $site/network.yaml

@@ -324,16 +324,21 @@ fn named(context: &Context, on: &Selection) -> Result<Option<BTreeSet<HostName>>
     objects::selected(&depot.newest()?.manifest, on)
 }
 
+/// A number for a new run.
+pub(super) fn new_run() -> Result<RunId, String> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| format!("no random number: {error}"))?;
+    Ok(RunId::of(u64::from_ne_bytes(random)))
+}
+
 fn order(context: &Context, args: &RunArgs) -> Result<RunOrder, Failure> {
     let command = match &args.shell {
         Some(line) => Command::Shell(line.clone()),
         None => Command::Argv(args.command.clone()),
     };
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|e| Failure::environment(format!("no random number: {e}")))?;
     Ok(RunOrder {
         command,
-        run: Some(RunId::of(u64::from_ne_bytes(random))),
+        run: Some(new_run().map_err(Failure::environment)?),
         user: args.user.clone(),
         cwd: args.cwd.clone(),
         env: args.variables.iter().cloned().collect(),

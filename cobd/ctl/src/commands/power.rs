@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use cob_types::command_run::{RunEnd, RunEvent, RunExit, RunId, RunOrder};
+use cob_types::command_run::{RunEnd, RunEvent, RunExit, RunOrder};
 use cob_types::status::ClusterStatus;
 use cob_types::{Command, HostName};
 use tokio::time::{Instant, sleep};
 
 use super::Context;
+use super::adhoc::new_run;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::targets::Target;
@@ -83,7 +84,7 @@ async fn confirmed(context: &Context, way: &Target, host: &HostName) -> Result<S
         Failure::refused(format!("{host} was not switched off: {why}"))
             .hint(format!("`{PROGRAM} --history {host} --verbose` on {} has the attempts", way.stand_in()))
     };
-    let mark = format!("cob-{}", number().map_err(&failed)?);
+    let mark = format!("cob-{}", new_run().map_err(&failed)?);
     let seconds = SWITCH.as_secs().to_string();
     let words = ["--fence", host.as_str(), "--tag", &mark, "--timeout", &seconds];
     let ordered = ask(context, way, &words, SWITCH + QUESTION).await.map_err(&failed)?;
@@ -130,17 +131,11 @@ impl Ran {
     }
 }
 
-fn number() -> Result<RunId, String> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| format!("no random number: {error}"))?;
-    Ok(RunId::of(u64::from_ne_bytes(random)))
-}
-
 /// Runs the program on a host: the order and its author are in the host's history.
 async fn ask(context: &Context, way: &Target, words: &[&str], limit: Duration) -> Result<Ran, String> {
     let order = RunOrder {
         command: Command::Argv([&[PROGRAM], words].concat().iter().map(|word| (*word).to_owned()).collect()),
-        run: Some(number()?),
+        run: Some(new_run()?),
         user: None,
         cwd: None,
         env: Default::default(),

@@ -72,11 +72,16 @@ impl Program for Networkd {
         put.left.iter().try_for_each(|port| link::release(port))?;
         complete_addresses(lan)?;
         networkctl(&["reload"])?;
-        if !put.is_changed {
-            for name in lan.links() {
-                if link::exists(name)? {
-                    networkctl(&["reconfigure", name])?;
-                }
+        let mut unchanged = if put.is_changed { Vec::new() } else { lan.links().collect() };
+        // It makes a VLAN only while it configures the interface below.
+        if let Some(vlan) = &lan.content.vlan
+            && !link::exists(lan.name())?
+        {
+            unchanged.push(&vlan.on);
+        }
+        for name in unchanged {
+            if link::exists(name)? {
+                networkctl(&["reconfigure", name])?;
             }
         }
         lan.wait("systemd-networkd", &format!("networkctl status {}", lan.name()))
