@@ -3,12 +3,12 @@
 //! The programs that change these files often have a lock, but frequent attempts by many processes get in each other's
 //! way, some programs fail instead of waiting, and a file that is read, changed and replaced has no lock.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The first pause between two attempts: most holders need less. Later pauses are longer, up to [`LONGEST_PAUSE`].
@@ -16,13 +16,20 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The lock files that this process holds, or waits for: only one of its threads tries to lock a file.
-static HERE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-/// Wakes the threads that wait for another thread.
-static LEFT: Condvar = Condvar::new();
+/// The lock files that threads of this process hold or wait for: only one thread at a time tries to lock a file.
+static HERE: Mutex<BTreeMap<PathBuf, Queue>> = Mutex::new(BTreeMap::new());
 
-fn here() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    // The set is whole after each change.
+/// The threads of this process at a lock file.
+#[derive(Debug, Default)]
+struct Queue {
+    is_taken: bool,
+    waiting: usize,
+    /// Wakes one of the waiting threads.
+    left: Arc<Condvar>,
+}
+
+fn here() -> MutexGuard<'static, BTreeMap<PathBuf, Queue>> {
+    // The map is whole after each change.
     HERE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -41,19 +48,36 @@ struct Place(PathBuf);
 impl Place {
     /// Waits until no other thread of this process has the place. `None`: another thread has it at the limit.
     fn wait(path: PathBuf, limit: Instant) -> Option<Self> {
-        let is_taken = |here: &mut BTreeSet<PathBuf>| here.contains(&path);
-        let longest = limit.saturating_duration_since(Instant::now());
-        let waited = LEFT.wait_timeout_while(here(), longest, is_taken);
-        let (mut here, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // A place that is made is also dropped, and then takes this lock.
-        here.insert(path.clone()).then(|| Self(path))
+        let mut here = here();
+        loop {
+            let queue = here.entry(path.clone()).or_default();
+            if !queue.is_taken {
+                queue.is_taken = true;
+                return Some(Self(path));
+            }
+            let longest = limit.saturating_duration_since(Instant::now());
+            if longest.is_zero() {
+                return None;
+            }
+            queue.waiting += 1;
+            let left = queue.left.clone();
+            (here, _) = left.wait_timeout(here, longest).unwrap_or_else(PoisonError::into_inner);
+            // A queue with waiting threads stays.
+            here.entry(path.clone()).or_default().waiting -= 1;
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        here().remove(&self.0);
-        LEFT.notify_all();
+        let mut here = here();
+        let Some(queue) = here.get_mut(&self.0) else { return };
+        queue.is_taken = false;
+        if queue.waiting > 0 {
+            queue.left.notify_one();
+        } else {
+            here.remove(&self.0);
+        }
     }
 }
 
@@ -110,6 +134,8 @@ fn open(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -119,11 +145,32 @@ mod tests {
         let held = Turn::take(&own, "edits").expect("free");
         let others = || {
             let taken = Turn::take(&own, "edits").is_some();
-            (taken, Turn::wait(&own, "edits", Duration::ZERO).is_ok(), here().contains(&path(&own, "edits")))
+            (taken, Turn::wait(&own, "edits", Duration::ZERO).is_ok(), here().contains_key(&path(&own, "edits")))
         };
         let seen = std::thread::scope(|scope| scope.spawn(others).join().expect("no panic"));
         assert_eq!(seen, (false, false, true));
         drop(held);
         assert!(Turn::take(&own, "edits").is_some());
+    }
+
+    #[test]
+    fn each_of_many_waiting_threads_gets_the_lock_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join("one");
+        let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = || {
+            for _ in 0..50 {
+                let turn = Turn::wait(&own, "lines", Duration::from_secs(60)).expect("in time");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                turns.fetch_add(1, Ordering::SeqCst);
+                inside.fetch_sub(1, Ordering::SeqCst);
+                drop(turn);
+                // Threads that give up do not keep the others from their turn.
+                let _ = Turn::wait(&own, "lines", Duration::from_micros(50));
+            }
+        };
+        std::thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(work))));
+        assert_eq!(turns.into_inner(), 16 * 50);
+        assert!(!here().contains_key(&path(&own, "lines")));
     }
 }

@@ -3,6 +3,8 @@
 //! Other lines stay as they are, also concurrent changes and lines of other change objects. The earlier lines are in the
 //! note. A restore changes only what an edit left behind: a line that a user has changed since stays.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use cob_kinds::{Block, Line, expression};
 use regex::Regex;
 use serde_json::{Value, json};
@@ -11,8 +13,11 @@ use super::cut::{Cut, Gone, Rest, bare};
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
-/// The name of the file lock for all edits.
-pub(super) const TURN: &str = "edits";
+/// The names of the file locks for edits. Edits of a file have one lock; edits of different files seldom share one.
+const TURNS: [&str; 16] = [
+    "edits-0", "edits-1", "edits-2", "edits-3", "edits-4", "edits-5", "edits-6", "edits-7", "edits-8", "edits-9",
+    "edits-a", "edits-b", "edits-c", "edits-d", "edits-e", "edits-f",
+];
 /// The mode of a new file.
 const MODE: u32 = 0o644;
 
@@ -32,6 +37,16 @@ struct Edited {
     create: bool,
     after: Option<Regex>,
     before: Option<Regex>,
+}
+
+/// The name of the file lock for edits of a file. A link has the lock of its target.
+pub(super) fn turn(host: &Host, path: &str) -> &'static str {
+    let path = host.path(path);
+    let target = path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)));
+    let mut hasher = DefaultHasher::new();
+    target.unwrap_or(path).hash(&mut hasher);
+    let bytes = hasher.finish().to_le_bytes();
+    TURNS[usize::from(bytes[0]) % TURNS.len()]
 }
 
 #[derive(Debug)]
@@ -105,6 +120,10 @@ fn line_end(lines: &[String]) -> &'static str {
 }
 
 impl Edited {
+    fn turn(&self) -> &'static str {
+        turn(&self.host, &self.path)
+    }
+
     fn of(
         host: Host,
         path: String,
@@ -177,11 +196,11 @@ impl Spec for OneLine {
     }
 
     fn turn(&self) -> Option<&'static str> {
-        Some(TURN)
+        Some(self.file.turn())
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.file.path, TURN))
+        Some((&self.file.path, self.file.turn()))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -242,11 +261,11 @@ impl Spec for NoLine {
     }
 
     fn turn(&self) -> Option<&'static str> {
-        Some(TURN)
+        Some(self.file.turn())
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.file.path, TURN))
+        Some((&self.file.path, self.file.turn()))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -322,11 +341,11 @@ impl Spec for Lines {
     }
 
     fn turn(&self) -> Option<&'static str> {
-        Some(TURN)
+        Some(self.file.turn())
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.file.path, TURN))
+        Some((&self.file.path, self.file.turn()))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::augtool::{Augtool, Found, full_lens, node, quoted};
-use super::edits::TURN;
+use super::edits;
 use super::sharing;
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::Host;
@@ -414,11 +414,11 @@ impl Spec for Nodes {
     }
 
     fn turn(&self) -> Option<&'static str> {
-        Some(TURN)
+        Some(edits::turn(&self.host, &self.path))
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.path, TURN))
+        Some((&self.path, edits::turn(&self.host, &self.path)))
     }
 
     fn common(&self) -> Option<&str> {

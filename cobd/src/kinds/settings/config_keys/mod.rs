@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use self::sheet::{Format, Saved, is_same};
 use self::siblings::Siblings;
-use super::edits::TURN;
+use super::edits;
 use super::{Entry, Setting, Spec};
 use crate::kinds::native::Host;
 
@@ -181,11 +181,11 @@ impl Spec for Keys {
     }
 
     fn turn(&self) -> Option<&'static str> {
-        Some(TURN)
+        Some(edits::turn(&self.host, &self.path))
     }
 
     fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.path, TURN))
+        Some((&self.path, edits::turn(&self.host, &self.path)))
     }
 
     fn common(&self) -> Option<&str> {
