@@ -242,6 +242,7 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
     let credentials = if targets.need_credentials() { settings.credentials()? } else { Credentials::default() };
     let client =
         Client::new(global.timeout, credentials).meaning(&targets.all).knowing(PreviousAddresses::of_depot(&targets));
+    let client = client.of_epoch(global.epoch);
     Ok(Context { client, targets, json: global.json })
 }
 
