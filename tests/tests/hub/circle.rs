@@ -221,6 +221,22 @@ impl Circle {
         assert!(ended && last["state"] == state, "{last}\n{}\n{}", self.hubs[hub].log(), self.log_of(hub, id));
     }
 
+    /// Orders the hosts of a cluster to resume, as the hub's operator. Returns whether they did, and the output.
+    fn resume_hosts(&self, hub: usize, cluster: &str, more: &[&str]) -> (bool, String) {
+        let folder = &self.hubs[hub].folder;
+        let output = Command::new(programs().join("cobctl"))
+            .arg("--depot")
+            .arg(folder.join("clusters/web").join(cluster).join("depot"))
+            .arg("--key")
+            .arg(folder.join("operator.key"))
+            .args(more)
+            .arg("resume")
+            .output()
+            .expect("cobctl runs");
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (output.status.success(), said)
+    }
+
     fn hold(&self) {
         fs::write(self.dir.path().join("wait"), "").expect("written");
     }
@@ -286,6 +302,11 @@ fn a_job_of_a_dead_hub_goes_on_at_another() {
     circle.let_go();
     circle.ends(other, id, "succeeded");
     assert_eq!((circle.existing(), circle.installed()), (2, 2), "nothing is done twice");
+    // Hosts know the epoch of the second process: a late order of the first is refused, an order of a person is not.
+    let (done, _) = circle.resume_hosts(other, "one", &[]);
+    assert!(done);
+    let (done, said) = circle.resume_hosts(other, "one", &["--epoch", "1"]);
+    assert!(!done && said.contains("epoch 1,") && said.contains("another hub has taken over"), "{said}");
     // The dead hub comes back, follows, and knows all; then a change goes through it.
     circle.start(leader);
     let path = format!("/v1/jobs/{id}");
