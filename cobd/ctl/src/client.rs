@@ -69,8 +69,8 @@ pub struct Client {
     names: Arc<BTreeMap<Endpoint, HostName>>,
     /// The previous addresses of hosts.
     formers: PreviousAddresses,
-    /// The epoch of the hub that gives the orders.
-    epoch: Option<u64>,
+    /// The epoch of the hub that gives the orders: a host that knows a greater epoch refuses these.
+    pub(crate) epoch: Option<u64>,
 }
 
 /// Why there is no answer, or a bad answer.
@@ -237,12 +237,6 @@ impl Client {
             formers: PreviousAddresses::default(),
             epoch: None,
         }
-    }
-
-    /// The same client, with the epoch of a hub in each order: a host that knows a greater epoch refuses the order.
-    #[must_use]
-    pub fn of_epoch(self, epoch: Option<u64>) -> Self {
-        Self { epoch, ..self }
     }
 
     /// The same client, which names the intended host in each order: the daemon of another host refuses the order.
