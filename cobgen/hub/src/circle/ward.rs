@@ -15,6 +15,8 @@ use super::Reign;
 use super::claim::{Claim, Keeper};
 use super::copies::{Copies, CopyError};
 
+/// The most copies that are asked for at a time.
+const ASKS: usize = 16;
 /// How long a former process of the job has to end.
 const FORMER: Duration = Duration::from_secs(20);
 /// The pause between two looks.
@@ -27,7 +29,8 @@ type Answer = Sender<Result<(), String>>;
 /// The guard. The key is given up when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Ward {
-    asks: mpsc::UnboundedSender<Answer>,
+    /// Absent while the guard ends.
+    asks: Option<mpsc::Sender<Answer>>,
     lost: watch::Receiver<bool>,
     thread: Option<std::thread::JoinHandle<()>>,
     epoch: u64,
@@ -47,7 +50,7 @@ impl Ward {
     pub(crate) fn begin(reign: &Reign, job: u64, areas: Vec<String>) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         let (teller, lost) = watch::channel(false);
-        let (asks, asked) = mpsc::unbounded_channel();
+        let (asks, asked) = mpsc::channel(ASKS);
         let (begun, answer) = channel();
         let reign = reign.clone();
         let work = move || {
@@ -67,7 +70,7 @@ impl Ward {
         };
         let thread = std::thread::Builder::new().name("ward".to_owned()).spawn(work).map_err(|e| e.to_string())?;
         let epoch = answer.recv().map_err(|e| e.to_string())??;
-        Ok(Self { asks, lost, thread: Some(thread), epoch })
+        Ok(Self { asks: Some(asks), lost, thread: Some(thread), epoch })
     }
 
     /// The revision of the claim: it grows when another process takes the job over.
@@ -79,7 +82,8 @@ impl Ward {
     pub(crate) fn save(&self) -> std::io::Result<()> {
         let (sender, answer) = channel();
         let gone = || std::io::Error::other("another hub has taken the job over");
-        self.asks.send(sender).map_err(|_| gone())?;
+        // The process waits for each answer, so there is room.
+        self.asks.as_ref().ok_or_else(gone)?.try_send(sender).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())?.map_err(std::io::Error::other)
     }
 
@@ -94,7 +98,7 @@ impl Ward {
 impl Drop for Ward {
     fn drop(&mut self) {
         // The thread ends when nobody can ask it any more.
-        self.asks = mpsc::unbounded_channel().0;
+        self.asks = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -142,7 +146,7 @@ async fn post(reign: &Reign, job: u64, areas: Vec<String>) -> Result<Post, Strin
 }
 
 /// Copies on demand, and now and then, until the key is lost or nobody asks any more.
-async fn stand(mut post: Post, mut asked: mpsc::UnboundedReceiver<Answer>, teller: &watch::Sender<bool>) {
+async fn stand(mut post: Post, mut asked: mpsc::Receiver<Answer>, teller: &watch::Sender<bool>) {
     loop {
         let answer = tokio::select! {
             () = post.keeper.lost() => break,

@@ -135,10 +135,9 @@ async fn wait(store: &Etcd, request: &Key, answer: &Key) -> Result<Response, Hub
     let begun = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
-        match store.get(answer).await {
-            Ok(Some(entry)) => return response(&entry.value),
-            // The next look may succeed.
-            Ok(None) | Err(_) => {}
+        // After a failure, the next look may succeed.
+        if let Ok(Some(entry)) = store.get(answer).await {
+            return response(&entry.value);
         }
         if begun.elapsed() > TAKEN && withdraw(store, request).await? {
             let what = format!("no hub has taken the request within {} s: it is withdrawn", TAKEN.as_secs());
