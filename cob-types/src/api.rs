@@ -20,6 +20,10 @@ pub const API_VERSION: u32 = 1;
 /// The header with the name of the host that a request is for; another host refuses the request.
 pub const MEANT_FOR: &str = "cob-host";
 
+/// The header with the epoch of a hub: a number that grows when another hub takes over. A host that knows a greater number
+/// refuses the order.
+pub const EPOCH: &str = "cob-epoch";
+
 /// The change objects that a status lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

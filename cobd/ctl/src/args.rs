@@ -93,6 +93,10 @@ pub struct Global {
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = parse_span)]
     pub timeout: Duration,
 
+    /// The epoch of the hub that gives the order; hosts refuse an earlier epoch than they know
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    pub epoch: Option<u64>,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cob_trust::tls::{self, Identity, OtherKey};
-use cob_types::api::{Done, MEANT_FOR, Order, RefusalBody, RefusalCode, StatusOf};
+use cob_types::api::{Done, EPOCH, MEANT_FOR, Order, RefusalBody, RefusalCode, StatusOf};
 use cob_types::command_run::RunOrder;
 use cob_types::words::form;
 use cob_types::{HostName, PublicKey};
@@ -69,6 +69,8 @@ pub struct Client {
     names: Arc<BTreeMap<Endpoint, HostName>>,
     /// The previous addresses of hosts.
     formers: PreviousAddresses,
+    /// The epoch of the hub that gives the orders: a host that knows a greater epoch refuses these.
+    pub(crate) epoch: Option<u64>,
 }
 
 /// Why there is no answer, or a bad answer.
@@ -233,6 +235,7 @@ impl Client {
             credentials,
             names: Arc::default(),
             formers: PreviousAddresses::default(),
+            epoch: None,
         }
     }
 
@@ -341,7 +344,7 @@ impl Client {
         let limit = limit.unwrap_or(self.order_timeout());
         let (began, body) = (Instant::now(), json(at, &self.signed(order))?);
         if let Some(open) = open {
-            let request = order_for(self.names.get(at), at, O::PATH, body.clone())?;
+            let request = order_for((self.names.get(at), self.epoch), at, O::PATH, body.clone())?;
             let answer = timely(at, limit, async {
                 let (response, _line) = self.send_over(at, open, request).await?;
                 whole(at, response).await
@@ -374,7 +377,7 @@ impl Client {
     async fn answer_within(&self, at: &Endpoint, path: &str, body: Bytes, limit: Duration) -> Result<Bytes, AskError> {
         let name = self.names.get(at);
         let ordered = async |at: &Endpoint| {
-            let request = order_for(name, at, path, body.clone())?;
+            let request = order_for((name, self.epoch), at, path, body.clone())?;
             timely(at, limit, async {
                 let (response, _line) = self.send(at, request).await?;
                 whole(at, response).await
@@ -427,9 +430,13 @@ impl Client {
     /// # Errors
     /// [`AskError`]: the command does not run, or not for long.
     pub async fn run(&self, at: &Endpoint, order: &RunOrder) -> Result<RunEvents, AskError> {
-        self.events(at, order_for(self.names.get(at), at, "/v1/run", json(at, order)?)?, self.order_timeout())
-            .await
-            .map(RunEvents)
+        self.events(
+            at,
+            order_for((self.names.get(at), self.epoch), at, "/v1/run", json(at, order)?)?,
+            self.order_timeout(),
+        )
+        .await
+        .map(RunEvents)
     }
 
     async fn events(&self, at: &Endpoint, request: Request<Full<Bytes>>, limit: Duration) -> Result<Events, AskError> {
@@ -568,9 +575,9 @@ impl Drop for Line {
     }
 }
 
-/// A request with a body, for the intended host.
+/// A request with a body, for the intended host, with the epoch of a hub.
 fn order_for(
-    name: Option<&HostName>,
+    (name, epoch): (Option<&HostName>, Option<u64>),
     at: &Endpoint,
     path: &str,
     body: Bytes,
@@ -579,6 +586,9 @@ fn order_for(
     // Host names contain only letters, digits and a few signs.
     if let Some(name) = name.and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
         request.headers_mut().insert(MEANT_FOR, name);
+    }
+    if let Some(epoch) = epoch {
+        request.headers_mut().insert(EPOCH, epoch.into());
     }
     Ok(request)
 }

@@ -216,6 +216,8 @@ impl Daemon {
         let api = Api::new(ask_tx, config.host.clone()).trusting(publishers);
         let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
         api.set_journal(config.state_dir.join("journal"));
+        let unread = |source| StartError::System { doing: "reading the file `epoch` in the state folder", source };
+        api.keep_epochs(&config.state_dir).map_err(unread)?;
         api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
         let front = Front::from(api);
         let unix = tokio::spawn(UnixServer::bind(&config.http).await?.run(front.clone()));

@@ -24,6 +24,7 @@ use crate::adhoc::Running;
 use crate::kinds::FilesQuery;
 
 use super::access::Access;
+use super::epoch::Epochs;
 use super::pace::Pace;
 use super::rate_limit::RateLimit;
 use super::refusal::{Refusal, RefusalKind};
@@ -308,6 +309,8 @@ pub struct Api {
     access: Arc<watch::Sender<Arc<Access>>>,
     /// The folder of the journal, whose size is a metric.
     journal: Arc<OnceLock<PathBuf>>,
+    /// The greatest epoch of a hub.
+    pub(super) epochs: Arc<Epochs>,
     /// Keys of the trusted publishers: they may ask which generations this host knows.
     publishers: Arc<BTreeSet<PublicKey>>,
     /// The rate limit against guessed tokens.
@@ -328,6 +331,7 @@ impl Api {
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             access: Arc::new(watch::Sender::default()),
             journal: Arc::default(),
+            epochs: Arc::default(),
             publishers: Arc::default(),
             tries: Arc::default(),
             pace: Arc::default(),
@@ -344,6 +348,11 @@ impl Api {
     pub(crate) fn set_journal(&self, folder: PathBuf) {
         // The first name counts: a daemon has one journal.
         let _ = self.journal.set(folder);
+    }
+
+    /// Reads the greatest epoch of a hub from the state folder, and keeps it there.
+    pub(crate) fn keep_epochs(&self, folder: &Path) -> std::io::Result<()> {
+        self.epochs.open(folder)
     }
 
     /// The folder of the journal, if it is known.

@@ -21,6 +21,7 @@
 mod access;
 mod api;
 mod described;
+mod epoch;
 mod files;
 mod guard;
 mod metrics;

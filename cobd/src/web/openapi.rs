@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use cob_api_server::described::{Document, Operation, Schemas, Verb, in_lines, operation_id, paths};
-use cob_types::api::{MEANT_FOR, RefusalBody};
+use cob_types::api::{EPOCH, MEANT_FOR, RefusalBody};
 use serde_json::{Map, Value, json};
 
 use super::refusal::{Refusal, RefusalKind};
@@ -86,6 +86,12 @@ fn assembled() -> Value {
                 "required": false,
                 "description": "The intended host: the daemon of another host refuses the request.",
                 "schema": {"type": "string"},
+            }, EPOCH: {
+                "in": "header",
+                "name": EPOCH,
+                "required": false,
+                "description": "The epoch of a hub: a host that knows a greater epoch refuses the order.",
+                "schema": {"type": "integer", "format": "uint64", "minimum": 0},
             }},
             "securitySchemes": {
                 "key": {"type": "mutualTLS", "description": "The key of an operator, over TLS 1.3."},
@@ -108,6 +114,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     });
     let responses: Map<String, Value> = refused.chain(answers).collect();
     let meant_for = json!({"$ref": format!("#/components/parameters/{MEANT_FOR}")});
+    let epoch = (tag == "orders").then(|| json!({"$ref": format!("#/components/parameters/{EPOCH}")}));
     let role = route.role.to_string();
     let mut operation = json!({
         "operationId": operation_id(route.verb, route.path),
@@ -115,7 +122,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         "tags": [tag],
         "x-cob-role": role,
         "security": [{"key": [role]}, {"token": [role]}, {}],
-        "parameters": parameters.into_iter().chain([meant_for]).collect::<Vec<_>>(),
+        "parameters": parameters.into_iter().chain([meant_for]).chain(epoch).collect::<Vec<_>>(),
         "responses": responses,
     });
     if let Some(body) = body {

@@ -7,12 +7,17 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use cob_hub_api::Name;
 use cob_jobs::process;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::circle::Circle;
 use crate::hub::{Config, Hub, KeySettings};
 use crate::provider::{self, Action};
 use crate::{audit, durable, job, server};
+
+/// The addresses of all members of an etcd.
+type Members = Vec<String>;
 
 /// The name of the program. A program with several names acts as the hub if it is called by this name.
 pub const NAME: &str = "cobhub";
@@ -32,6 +37,7 @@ enum Command {
 Examples:
   cobhub serve --folder /var/lib/cobhub
   cobhub serve --folder hub --listen 127.0.0.1:7080
+  cobhub serve --folder hub --store etcd:http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
   curl --unix-socket hub/hub.sock http://hub/v1/clusters?tenant=web
 
 Whoever may open FOLDER/hub.sock owns the hub. Other callers send a token:
@@ -82,6 +88,18 @@ struct ServeArgs {
     /// The folder with programs `cob-provider-TYPE` [default: FOLDER/provider-programs]
     #[arg(long, value_name = "DIR")]
     providers: Option<PathBuf>,
+    /// The folder in which providers keep their state; hubs of a circle need the same [default: FOLDER/providers]
+    #[arg(long, value_name = "DIR")]
+    provider_state: Option<PathBuf>,
+    /// Join the hubs that share this etcd, as etcd:http://HOST:PORT,… with all members: one hub leads, the others follow
+    #[arg(long, value_name = "STORE", value_parser = Circle::members)]
+    store: Option<Members>,
+    /// The beginning of the hubs' keys in etcd
+    #[arg(long, value_name = "TEXT", default_value = "cob/", requires = "store")]
+    store_prefix: String,
+    /// The name of this hub among the hubs of an etcd [default: the name of this machine]
+    #[arg(long, value_name = "NAME", requires = "store")]
+    name: Option<Name>,
     /// The lease of clusters that ask for none, in seconds [default: they live until they are deleted]
     #[arg(long, value_name = "SECONDS")]
     default_lease: Option<u64>,
@@ -173,9 +191,20 @@ fn config(args: ServeArgs) -> anyhow::Result<Config> {
         address: args.depot_address,
         first_port: args.depot_ports,
     };
+    let circle = match args.store {
+        Some(members) => {
+            let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").context("this machine has no name");
+            let hub = args.name.map_or_else(machine, |name| Ok(name.to_string()))?;
+            Some(Circle { members, prefix: args.store_prefix, hub: hub.trim().to_owned() })
+        }
+        None => None,
+    };
+    let provider_state = args.provider_state.map(std::path::absolute).transpose()?;
     let providers = args.providers.map(std::path::absolute).transpose()?;
     let config = Config {
         providers: providers.unwrap_or_else(|| folder.join("provider-programs")),
+        provider_state: provider_state.unwrap_or_else(|| folder.join("providers")),
+        circle,
         folder,
         programs: programs.canonicalize()?,
         default_lease_s: args.default_lease,

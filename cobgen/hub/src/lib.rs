@@ -4,11 +4,13 @@
 //! ```text
 //! cli ── server (HTTP) ── hub (requests, jobs) ── catalogue (models in git), audit
 //!                          │                           └ identity (log-ins elsewhere)
-//!                          └ job (the process of a job) ── provider (machines) ── layout ── durable
+//!                          ├ job (the process of a job) ── provider (machines) ── layout ── durable
+//!                          └ circle (several hubs on an etcd)
 //! ```
 
 pub mod audit;
 pub mod catalogue;
+pub mod circle;
 pub mod cli;
 pub mod durable;
 pub mod hub;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Hubs of several tests would compete for loopback addresses: one test after the other.
-static ONE: Mutex<()> = Mutex::new(());
+pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
 /// A hub with its folder.
 pub(crate) struct Yard {
@@ -37,7 +37,7 @@ pub(crate) struct Yard {
 pub(crate) type Answer = (u16, Value);
 
 /// The folder with all programs: hard links of a single file.
-fn programs() -> &'static Path {
+pub(crate) fn programs() -> &'static Path {
     static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hub{}", std::process::id()));

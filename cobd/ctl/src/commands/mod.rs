@@ -240,8 +240,9 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
         screen.problem("warning", warning);
     }
     let credentials = if targets.need_credentials() { settings.credentials()? } else { Credentials::default() };
-    let client =
+    let mut client =
         Client::new(global.timeout, credentials).meaning(&targets.all).knowing(PreviousAddresses::of_depot(&targets));
+    client.epoch = global.epoch;
     Ok(Context { client, targets, json: global.json })
 }
 

@@ -100,6 +100,21 @@ impl Depots {
         self.served().remove(cluster);
     }
 
+    /// Stops to serve all depots: another hub serves them.
+    pub(super) fn release_all(&self) {
+        self.served().clear();
+    }
+
+    /// Ends the servers that a killed hub has left behind: another hub of the circle may lead now.
+    pub(super) fn end_all_leftovers(clusters: &Path) {
+        let folders = |path: &Path| -> Vec<PathBuf> {
+            std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+        };
+        for cluster in folders(clusters).iter().flat_map(|tenant| folders(tenant)) {
+            end_leftovers(&marker(&cluster), GRACE);
+        }
+    }
+
     /// Whether the keeper is still the one that is meant to serve the cluster.
     fn is_present(&self, cluster: &Path, number: u64) -> bool {
         self.served().get(cluster) == Some(&number)

@@ -20,6 +20,7 @@ use super::records::{ClusterKey, ClusterRecord};
 use super::runner::News;
 use super::{Hub, now_ms};
 use crate::catalogue::Part;
+use crate::circle::Reign;
 use crate::durable;
 use crate::job::{self, Keys, Order, Progress, Shape};
 
@@ -30,23 +31,21 @@ const LOOK: Duration = Duration::from_secs(30);
 const GONE: &str = ".gone-";
 
 impl Hub {
-    /// Takes up the jobs of an earlier hub, and begins to handle news of processes.
-    pub(super) async fn begin(self: Arc<Self>, news: Receiver<News>) -> Result<(), HubError> {
-        let mut state = self.state.lock().await;
-        self.sweep(&state);
+    /// Takes up the jobs of an earlier hub.
+    pub(super) async fn resume(self: &Arc<Self>, state: &mut State) -> Result<(), HubError> {
+        self.ensure_owner(state).await?;
+        self.sweep(state);
         for record in state.clusters.values().filter(|record| record.state != ClusterState::Terminated) {
             self.serve_depot(record);
         }
         let effects = state.queue.resume(Millis(now_ms()));
         let mut changes = Changes::default();
         changes.queue(&mut state.queue)?;
-        self.settle(&mut state, changes, effects).await?;
-        drop(state);
-        tokio::spawn(async move { self.handle(news).await });
-        Ok(())
+        self.settle(state, changes, effects).await
     }
 
-    async fn handle(self: Arc<Self>, mut news: Receiver<News>) {
+    /// Handles news of processes, and what is due.
+    pub(super) async fn handle(self: Arc<Self>, mut news: Receiver<News>) {
         loop {
             let next = self.next_look().await;
             let handled = tokio::select! {
@@ -55,9 +54,11 @@ impl Hub {
                 () = self.changed.notified() => Ok(()),
             };
             if let Err(error) = handled {
-                warn!(%error, "the hub stops");
-                self.broken.notify_one();
-                return;
+                warn!(%error, "the hub can't go on");
+                self.fail();
+                if self.seat.is_none() {
+                    return;
+                }
             }
         }
     }
@@ -79,6 +80,10 @@ impl Hub {
     /// News of a job's process.
     async fn hear(&self, news: News) -> Result<(), HubError> {
         let mut state = self.state.lock().await;
+        if !self.leads() {
+            // The hub that leads takes the job over.
+            return Ok(());
+        }
         let now = Millis(now_ms());
         let effects = match news {
             News::Announced(run) => state.queue.started(run, now),
@@ -110,6 +115,9 @@ impl Hub {
     /// Time has passed.
     async fn look(self: &Arc<Self>) -> Result<(), HubError> {
         let mut state = self.state.lock().await;
+        if !self.leads() {
+            return Ok(());
+        }
         let now = now_ms();
         let effects = state.queue.tick(Millis(now));
         let mut changes = Changes::default();
@@ -189,7 +197,10 @@ impl Hub {
             self.write(changes).await?;
         }
         for folder in gone {
-            self.clear_away(folder);
+            self.clear_away(folder.clone());
+            if let Ok(name) = folder.strip_prefix(&self.config.folder) {
+                self.forget_copies(format!("{}/", name.display())).await;
+            }
         }
         for effect in effects {
             match effect {
@@ -197,11 +208,16 @@ impl Hub {
                 Effect::Confirm(run) => self.runner.confirm(run, &self.job_folder(run.job)),
                 Effect::Terminate(run) => self.runner.terminate(run, &self.job_folder(run.job)),
                 Effect::Kill(run) => self.runner.kill(run, &self.job_folder(run.job)),
+                Effect::Watch(run) if self.seat.is_some() => {
+                    let cluster = state.queue.job(run.job).and_then(|job| job.spec.cluster.clone());
+                    self.await_owner(run, cluster.unwrap_or_default());
+                }
                 Effect::Watch(run) => self.runner.watch(run, &self.job_folder(run.job)),
                 Effect::Finished(id, outcome) => info!(job = id.0, %outcome, "a job has ended"),
                 Effect::Archive(id) => {
                     info!(job = id.0, "a job has left the table");
                     remove(&self.job_folder(id));
+                    self.forget_copies(format!("jobs/{id}/")).await;
                 }
             }
         }
@@ -286,7 +302,10 @@ impl Hub {
         let failed = |error: std::io::Error| HubError::Internal(format!("{}: {error}", folder.display()));
         if folder.join(job::ORDER).is_file() {
             // A repetition continues with the same order.
-            return Ok(());
+            return match self.reign()? {
+                None => Ok(()),
+                Some(reign) => self.take_over(state, run, folder, reign),
+            };
         }
         durable::make_folder(folder).map_err(failed)?;
         // From here on, a missing record is a damage.
@@ -316,7 +335,9 @@ impl Hub {
             | Operation::Delete {} => record.shape.clone(),
         };
         durable::make_folder(&home.join("catalogues")).map_err(failed)?;
-        for version in [&shape.catalogue, &newest] {
+        // Another hub of the circle may have had the former state.
+        let former = record.former.as_ref().filter(|_| self.seat.is_some()).map(|shape| &shape.catalogue);
+        for version in [&shape.catalogue, &newest].into_iter().chain(former) {
             self.copy_catalogue(&tenant, version, &home.join("catalogues").join(version))?;
         }
         // Hosts that answer stop their services before their deletion. If that failed, the next deletion does not wait for
@@ -337,13 +358,42 @@ impl Hub {
             keep_failed: record.keep_failed,
             programs: self.config.programs.clone(),
             providers: self.config.providers.clone(),
-            provider_state: self.config.folder.join("providers"),
+            provider_state: self.config.provider_state.clone(),
             switch_limit_s: self.config.switch_limit_s,
             callback: self.config.callback.clone(),
             keys: self.keys_of(record),
+            reign: self.reign()?,
         };
         self.serve_depot(record);
         durable::replace_json(&folder.join(job::ORDER), &order).map_err(failed)
+    }
+
+    /// Makes the order of another hub of the circle an order for this machine.
+    fn take_over(&self, state: &State, run: Run, folder: &Path, reign: Reign) -> Result<(), HubError> {
+        let path = folder.join(job::ORDER);
+        let failed = |error: std::io::Error| HubError::Internal(format!("{}: {error}", path.display()));
+        let order: Order = serde_json::from_slice(&std::fs::read(&path).map_err(failed)?)
+            .map_err(|error| HubError::Internal(format!("{}: {error}", path.display())))?;
+        let missing = || HubError::Internal(format!("the cluster of job {} is gone", run.job));
+        let record = state.clusters.get(&(order.tenant.clone(), order.cluster.clone())).ok_or_else(missing)?;
+        let home = self.cluster_folder(&order.tenant, &order.cluster);
+        durable::make_folder(&home.join("catalogues")).map_err(failed)?;
+        let former = order.former.as_ref().map(|shape| &shape.catalogue);
+        for version in [&order.shape.catalogue, &order.newest].into_iter().chain(former) {
+            self.copy_catalogue(&order.tenant, version, &home.join("catalogues").join(version))?;
+        }
+        let order = Order {
+            folder: home,
+            programs: self.config.programs.clone(),
+            providers: self.config.providers.clone(),
+            provider_state: self.config.provider_state.clone(),
+            callback: self.config.callback.clone(),
+            keys: self.keys_of(record),
+            reign: Some(reign),
+            ..order
+        };
+        self.serve_depot(record);
+        durable::replace_json(&path, &order).map_err(failed)
     }
 
     fn keys_of(&self, record: &ClusterRecord) -> Option<Keys> {

@@ -70,6 +70,9 @@ pub enum HubError {
     /// The store failed. The hub stops, because its memory may be ahead of its disk.
     #[error("the store of the hub failed: {0}")]
     Store(String),
+    /// Another hub of the circle has to do it.
+    #[error("{0}")]
+    Elsewhere(String),
     /// A file or program of the hub failed.
     #[error("{0}")]
     Internal(String),
@@ -101,7 +104,7 @@ impl HubError {
                 CatalogueError::Refused(_) | CatalogueError::Unreadable(_) | CatalogueError::TooLarge => 422,
                 CatalogueError::Git(_) | CatalogueError::Io(_) | CatalogueError::Unchecked(_) => 500,
             },
-            Self::Audit(_) | Self::Store(_) => 503,
+            Self::Audit(_) | Self::Store(_) | Self::Elsewhere(_) => 503,
             Self::NoIdentity(_) => 502,
             Self::Internal(_) => 500,
         }
@@ -125,6 +128,9 @@ impl HubError {
             ),
             Self::NoIdentity(_) => Some("try again; the log of the hub has the reason".to_owned()),
             Self::Later { .. } => Some("wait, and try again".to_owned()),
+            Self::Elsewhere(_) => {
+                Some("`GET /v1/whoami` of each hub says in its header `cob-hub` whether it leads".to_owned())
+            }
             Self::Bad(_)
             | Self::TooLong
             | Self::Forbidden(_)
@@ -156,6 +162,7 @@ impl HubError {
             | Self::Catalogue(_)
             | Self::Audit(_)
             | Self::Store(_)
+            | Self::Elsewhere(_)
             | Self::Internal(_) => Vec::new(),
         };
         Refusal { error: self.to_string(), hint, faults }

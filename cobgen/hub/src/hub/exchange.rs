@@ -6,6 +6,7 @@ use cob_hub_api::{Definitions, EntityKind, ExchangeForm, ExportedEntities, Impor
 use cob_permissions::Action;
 use serde_json::Value;
 
+use super::seat::CATALOGUE;
 use super::{Caller, Hub, HubError};
 use crate::catalogue::{Catalogue, CatalogueError, Part};
 
@@ -72,6 +73,7 @@ impl Hub {
         self.note(caller, None, None, "allowed")?;
         let author = caller.subject.user.name.to_string();
         let written = self.in_catalogue(move |catalogue| catalogue.set_all(&part, &definitions, &author)).await?;
+        self.copy(&[CATALOGUE.to_owned()]).await?;
         Ok(ImportedEntities { version: written.version, changed: written.changed, entities, lost })
     }
 }

@@ -116,7 +116,7 @@ impl Hub {
         let broken = |e: std::io::Error| HubError::Internal(e.to_string());
         let log = Log::open(std::path::Path::new("/dev/null")).map_err(broken)?;
         let (_teller, stop) = Stop::new();
-        let caller = Providers::new(self.config.providers.clone(), self.config.folder.join("providers"));
+        let caller = Providers::new(self.config.providers.clone(), self.config.provider_state.clone());
         let mut all: BTreeMap<(Name, String, String), Machine> = BTreeMap::new();
         for (provider, sort, settings) in &sources.0 {
             let (state, settings) = (caller.state(provider.as_str()), settings.clone());

@@ -19,6 +19,7 @@ use super::error::HubError;
 use super::orders::usages;
 use super::queue::known_operations;
 use super::records::{HubLock, Payload};
+use super::seat::CATALOGUE;
 use super::{Caller, Hub, entity_of, rights_name, tenant_of};
 use crate::catalogue::{Catalogue, CatalogueError, Listed, Part};
 use crate::job::{self, Progress};
@@ -120,6 +121,7 @@ impl Hub {
         let (author, text) = (caller.subject.user.name.to_string(), name.to_owned());
         let set = move |catalogue: &Catalogue| catalogue.set(&part, kind, &text, definition.as_ref(), &author);
         let written = self.in_catalogue(set).await?;
+        self.copy(&[CATALOGUE.to_owned()]).await?;
         if is_deletion {
             // A later entity of the same name begins without the grants of this entity.
             let mut state = self.state.lock().await;
@@ -156,7 +158,10 @@ impl Hub {
         drop(state);
         self.note(caller, None, None, "allowed")?;
         let author = caller.subject.user.name.to_string();
-        self.in_catalogue(move |catalogue| catalogue.set_file(&part, &path, content.as_deref(), &author)).await
+        let set = move |catalogue: &Catalogue| catalogue.set_file(&part, &path, content.as_deref(), &author);
+        let written = self.in_catalogue(set).await?;
+        self.copy(&[CATALOGUE.to_owned()]).await?;
+        Ok(written)
     }
 
     /// Works with the catalogue in a thread of its own: a large catalogue must not hold up the other requests.

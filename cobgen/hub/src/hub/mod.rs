@@ -2,11 +2,12 @@
 //!
 //! All state is in memory under one lock. A request changes the memory, then the store, then it has effects: a process is
 //! started, an answer leaves. If the store fails, the hub stops, because its memory is ahead of its disk; the next start
-//! reads the disk.
+//! reads the disk. A hub of a circle does not stop then: it no longer leads, and reads the store again.
 //!
 //! ```text
 //! mod (requests) ── orders (of jobs) ── effects (jobs) ── book (store) ── records
 //!        └ preview                 └ queue (rules, drain)
+//! seat (leads or follows in a circle of hubs)
 //! ```
 
 mod book;
@@ -22,6 +23,7 @@ mod preview;
 mod queue;
 mod records;
 mod runner;
+mod seat;
 mod sessions;
 mod tokens;
 mod warnings;
@@ -29,7 +31,7 @@ mod warnings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_hub_api::{AuditNote, Cluster, ClusterQuery, Name};
@@ -40,15 +42,18 @@ use tokio::sync::{Mutex, Notify};
 pub use error::HubError;
 pub use passwords::Claim;
 pub use records::{ClusterRecord, Credential};
+pub use seat::Role;
 
 use crate::audit::Audit;
 use crate::catalogue::Catalogue;
+use crate::circle::Circle;
 use crate::durable;
 use crate::identity::Identities;
 use crate::job::machines;
 use book::{Book, Changes, State};
 use depots::Depots;
 use runner::Runner;
+use seat::Seat;
 
 /// The super administrator to whom the socket of the hub belongs.
 const OWNER: &str = "root";
@@ -64,6 +69,10 @@ pub struct Config {
     pub programs: PathBuf,
     /// The folder with the programs of providers.
     pub providers: PathBuf,
+    /// The folder in which providers keep their state.
+    pub provider_state: PathBuf,
+    /// The circle of hubs; absent: this hub is alone.
+    pub circle: Option<Circle>,
     /// The lease of a cluster that asks for none, in seconds; none: clusters live until they are deleted.
     pub default_lease_s: Option<u64>,
     /// The longest lease, in seconds.
@@ -112,6 +121,9 @@ pub struct Hub {
     warnings: warnings::Warnings,
     /// The public half of the hub's own key as an operator; absent without keys.
     operator: Option<String>,
+    /// The place in a circle; absent: this hub is alone.
+    seat: Option<Seat>,
+    me: Weak<Hub>,
     /// A timer or limit has changed.
     changed: Notify,
     /// The store has failed: the hub stops.
@@ -149,25 +161,27 @@ impl Hub {
         let failed = |what: &str, error: std::io::Error| {
             HubError::Internal(format!("{}: {error}", config.folder.join(what).display()))
         };
-        for folder in ["clusters", "jobs", "providers"] {
+        for folder in ["clusters", "jobs"] {
             durable::make_folder(&config.folder.join(folder)).map_err(|e| failed(folder, e))?;
         }
+        durable::make_folder(&config.provider_state).map_err(|e| failed("providers", e))?;
         let identities = match &config.log_ins {
             Some(file) => Identities::read(file).map_err(|error| HubError::Internal(error.to_string()))?,
             None => Identities::none(),
         };
         // The store first: only one hub at a time can open it, and repairs the other files.
-        let book = Book::open(&config.folder.join("store"))?;
+        let (book, seat, claim) = match &config.circle {
+            None => (Book::open(&config.folder.join("store"))?, None, None),
+            Some(circle) => {
+                check_alone(&config.folder)?;
+                Depots::end_all_leftovers(&config.folder.join("clusters"));
+                let (seat, claim) = Seat::take(circle, &config.folder).await?;
+                (Book::shared(circle)?, Some(seat), claim)
+            }
+        };
         let catalogue = Catalogue::open(&config.folder.join("catalogue.git"), &config.programs)?;
         let audit = Audit::open(&config.folder.join("audit"))?;
-        let mut state = book.load(|directory| limits(&config, directory)).await?;
-        if state.directory.super_administrators.is_empty() {
-            let root = rights::Name::new(OWNER).map_err(|e| HubError::Internal(e.to_string()))?;
-            state.directory.super_administrators.insert(root);
-            let mut changes = Changes::default();
-            changes.directory(&state.directory)?;
-            book.write(changes).await?;
-        }
+        let state = book.load(|directory| limits(&config, directory)).await?;
         let operator = match &config.keys {
             Some(_) => Some(depots::operator_key(&config)?),
             None => None,
@@ -176,7 +190,7 @@ impl Hub {
         let program =
             std::env::current_exe().map_err(|e| HubError::Internal(format!("can't find this program: {e}")))?;
         let (runner, events) = Runner::new(&program);
-        let hub = Arc::new(Self {
+        let hub = Arc::new_cyclic(|me| Self {
             config,
             catalogue,
             audit,
@@ -188,11 +202,29 @@ impl Hub {
             identities,
             warnings: warnings::Warnings::default(),
             operator,
+            seat,
+            me: me.clone(),
             changed: Notify::new(),
             broken: Notify::new(),
         });
-        hub.clone().begin(events).await?;
+        match &hub.seat {
+            None => hub.resume(&mut *hub.state.lock().await).await?,
+            Some(_) => _ = tokio::spawn(hub.clone().sit(claim)),
+        }
+        tokio::spawn(hub.clone().handle(events));
         Ok(hub)
+    }
+
+    /// A new hub has the super administrator `root`.
+    async fn ensure_owner(&self, state: &mut State) -> Result<(), HubError> {
+        if !state.directory.super_administrators.is_empty() {
+            return Ok(());
+        }
+        let root = rights::Name::new(OWNER).map_err(|e| HubError::Internal(e.to_string()))?;
+        state.directory.super_administrators.insert(root);
+        let mut changes = Changes::default();
+        changes.directory(&state.directory)?;
+        self.book.write(changes).await
     }
 
     /// Waits until the hub can't go on.
@@ -441,9 +473,29 @@ impl Hub {
     async fn write(&self, changes: Changes) -> Result<(), HubError> {
         let written = self.book.write(changes).await;
         if written.is_err() {
-            self.broken.notify_one();
+            self.fail();
         }
         written
+    }
+
+    /// The memory may be ahead of the store.
+    fn fail(&self) {
+        match &self.seat {
+            Some(seat) => seat.resign(),
+            None => self.broken.notify_one(),
+        }
+    }
+}
+
+/// A hub that was alone has its state in its own store, which a circle does not know.
+fn check_alone(folder: &Path) -> Result<(), HubError> {
+    let store = folder.join("store");
+    match store.exists() {
+        true => Err(HubError::Internal(format!(
+            "{} is the store of a hub that was alone; a hub of a circle begins with a new folder",
+            store.display()
+        ))),
+        false => Ok(()),
     }
 }
 

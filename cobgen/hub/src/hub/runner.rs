@@ -130,6 +130,11 @@ impl Runner {
         self.lost(run);
     }
 
+    /// Drops the processes that were not confirmed: they end.
+    pub(crate) fn forget(&self) {
+        self.newborns().clear();
+    }
+
     /// The process has never worked.
     pub(crate) fn lost(&self, run: Run) {
         self.tell(News::Dead(run));

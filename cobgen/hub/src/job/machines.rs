@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cob_hub_api::{MachineState, Name};
@@ -19,6 +19,7 @@ use super::log::{Log, Stop};
 use super::order::{Keys, Order};
 use super::programs::{Programs, RunError};
 use super::record::Failure;
+use crate::circle::ward::Ward;
 use crate::durable;
 use crate::layout::{Layout, Node};
 use crate::provider::{
@@ -124,13 +125,15 @@ pub(crate) struct Machines<'a> {
     programs: Programs,
     path: PathBuf,
     table: Mutex<Table>,
+    ward: Option<Arc<Ward>>,
 }
 
 impl<'a> Machines<'a> {
-    pub(crate) fn open(order: &'a Order) -> io::Result<Self> {
+    pub(crate) fn open(order: &'a Order, ward: Option<Arc<Ward>>) -> io::Result<Self> {
         let providers = Providers::new(order.providers.clone(), order.provider_state.clone());
         let programs = Programs::new(order.programs.clone());
-        Ok(Self { order, providers, programs, path: order.folder.join(FILE), table: Mutex::new(read(&order.folder)?) })
+        let (path, table) = (order.folder.join(FILE), Mutex::new(read(&order.folder)?));
+        Ok(Self { order, providers, programs, path, table, ward })
     }
 
     /// The present table.
@@ -138,12 +141,14 @@ impl<'a> Machines<'a> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the table; the change is on the disk when the function returns.
+    /// Changes the table; the change is on the disk when the function returns, and in the store of a circle.
     fn change(&self, change: impl FnOnce(&mut Table)) -> Result<(), Failure> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let mut new = table.clone();
         change(&mut new);
-        durable::replace_json(&self.path, &new)
+        let written = durable::replace_json(&self.path, &new);
+        written
+            .and_then(|()| self.ward.as_ref().map_or(Ok(()), |ward| ward.save()))
             .map_err(|e| Failure::new(format!("can't write {}: {e}", self.path.display())))?;
         *table = new;
         Ok(())

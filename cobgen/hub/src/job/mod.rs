@@ -1,7 +1,8 @@
 //! The process of a job: it performs the steps of an operation, and undoes these after a failure or a cancellation.
 //!
 //! The process needs nothing of the hub but the [`Order`] in the folder of the job. It writes its [`Record`] before and
-//! after each step, so a hub that comes later can read the outcome, and another process can continue after a crash.
+//! after each step, so a hub that comes later can read the outcome, and another process can continue after a crash. In a
+//! circle of hubs it also copies what it writes to the store, where another hub finds it.
 //!
 //! ```text
 //! mod ── perform (a step) ── machines ── provider
@@ -24,8 +25,9 @@ mod steps;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use ahead::{Place, Plan, look_ahead};
 pub use log::{Log, Stop};
@@ -36,6 +38,8 @@ pub use steps::Step;
 pub(crate) use former::services as present_services;
 pub(crate) use model::FILE as CLUSTER_FILE;
 
+use crate::circle::Reign;
+use crate::circle::ward::{self, Ward};
 use callback::Event;
 use machines::Machines;
 use perform::Performer;
@@ -74,13 +78,41 @@ pub async fn execute(folder: &Path) -> u8 {
         Ok(order) => order,
         Err(error) => return broken(Some(&log), &format!("{}: {error}", folder.join(ORDER).display())),
     };
+    let ward = match order.reign.as_ref().map(|reign| guard(reign, &order)).transpose() {
+        Ok(ward) => ward.map(Arc::new),
+        Err(why) => return broken(Some(&log), &why),
+    };
+    let work = perform(folder, &order, &log, ward.clone(), terminate);
+    match &ward {
+        None => work.await,
+        Some(ward) => tokio::select! {
+            status = work => status,
+            // What the job has started ends with it.
+            () = ward.lost() => broken(Some(&log), "another hub has taken the job over"),
+        },
+    }
+}
+
+/// Claims the job in a circle of hubs.
+fn guard(reign: &Reign, order: &Order) -> Result<Ward, String> {
+    Ward::begin(reign, order.job, ward::areas(&reign.root, &order.folder, order.job))
+}
+
+async fn perform(
+    folder: &Path,
+    order: &Order,
+    log: &Log,
+    ward: Option<Arc<Ward>>,
+    terminate: std::io::Result<Signal>,
+) -> u8 {
     let broken_record =
-        |error: std::io::Error| broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display()));
-    let mut record = match Record::open(&folder.join(RECORD)) {
+        |error: std::io::Error| broken(Some(log), &format!("{}: {error}", folder.join(RECORD).display()));
+    let mut record = match Record::open(&folder.join(RECORD), ward.clone()) {
         Ok(record) => record,
         Err(error) => return broken_record(error),
     };
-    let machines = match Machines::open(&order) {
+    let epoch = ward.as_deref().map(Ward::epoch);
+    let machines = match Machines::open(order, ward) {
         Ok(machines) => machines,
         Err(error) => {
             // No repetition helps. Nothing is done before the list of machines is good again.
@@ -94,17 +126,17 @@ pub async fn execute(folder: &Path) -> u8 {
         }
     };
     let (teller, stop) = Stop::new();
-    let Ok(mut terminate) = terminate else { return broken(Some(&log), "can't wait for signals") };
+    let Ok(mut terminate) = terminate else { return broken(Some(log), "can't wait for signals") };
     tokio::spawn(async move {
         terminate.recv().await;
         // The receiver lives as long as the job.
         let _ = teller.send(true);
     });
     let programs = Programs::new(order.programs.clone());
-    let performer = Performer { order: &order, folder, programs, machines, log: &log, stop };
+    let performer = Performer { order, folder, programs, machines, log, stop, epoch };
     match run(performer, &mut record).await {
         Ok(status) => status,
-        Err(error) => broken(Some(&log), &format!("{}: {error}", folder.join(RECORD).display())),
+        Err(error) => broken(Some(log), &format!("{}: {error}", folder.join(RECORD).display())),
     }
 }
 

@@ -7,6 +7,7 @@ use cob_hub_api::{JobId, Name, Operation, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::record::Failure;
+use crate::circle::Reign;
 
 /// An order. The hub writes it before the job's process starts, and it never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct Order {
     /// How hosts and hub prove their identities; absent: all are on this machine, and prove nothing.
     #[serde(default)]
     pub keys: Option<Keys>,
+    /// The circle of hubs; absent: there is a single hub.
+    #[serde(default)]
+    pub reign: Option<Reign>,
 }
 
 /// Keys of a cluster.

@@ -58,6 +58,8 @@ pub(crate) struct Performer<'a> {
     pub(crate) machines: Machines<'a>,
     pub(crate) log: &'a Log,
     pub(crate) stop: Stop,
+    /// The epoch of this process, in a circle of hubs: hosts refuse the orders of an earlier process.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Performer<'_> {
@@ -283,6 +285,9 @@ impl Performer<'_> {
         let mut all: Vec<OsString> = vec!["--depot".into(), self.depot().into()];
         if let Some(keys) = self.keys() {
             all.extend(["--key".into(), keys.operator_key.clone().into()]);
+        }
+        if let Some(epoch) = self.epoch {
+            all.extend(["--epoch".into(), epoch.to_string().into()]);
         }
         all.extend(words.iter().map(Into::into));
         self.programs.run("cobctl", &all, limit, self.log, &self.stop).await

@@ -6,11 +6,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::order::Shape;
 use super::steps::{Step, is_harmless};
+use crate::circle::ward::Ward;
 use crate::layout::Layout;
 
 /// The longest record that is read, in bytes.
@@ -178,6 +180,7 @@ fn parse(text: &[u8]) -> io::Result<(Progress, usize)> {
 pub(super) struct Record {
     file: File,
     progress: Progress,
+    ward: Option<Arc<Ward>>,
 }
 
 impl Record {
@@ -186,7 +189,7 @@ impl Record {
     /// # Errors
     ///
     /// As [`Progress::read`].
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, ward: Option<Arc<Ward>>) -> io::Result<Self> {
         let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
         let mut text = Vec::new();
         (&file).take(LONGEST).read_to_end(&mut text)?;
@@ -197,7 +200,7 @@ impl Record {
         file.flush()?;
         file.sync_all()?;
         crate::durable::sync(path.parent().unwrap_or(Path::new(".")))?;
-        Ok(Self { file, progress })
+        Ok(Self { file, progress, ward })
     }
 
     /// The progress until now.
@@ -205,16 +208,19 @@ impl Record {
         &self.progress
     }
 
-    /// Appends an entry; it is on the disk when the function returns.
+    /// Appends an entry; it is on the disk when the function returns, and in the store of a circle.
     ///
     /// # Errors
     ///
-    /// The disk refused.
+    /// The disk refused, or another hub has taken the job over.
     pub(super) fn append(&mut self, entry: Entry) -> io::Result<()> {
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
         self.file.write_all(&line)?;
         self.file.sync_data()?;
+        if let Some(ward) = &self.ward {
+            ward.save()?;
+        }
         self.progress.apply(entry);
         Ok(())
     }
@@ -228,7 +234,7 @@ mod tests {
     fn a_torn_last_line_counts_as_not_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("record");
-        let mut record = Record::open(&path).expect("opened");
+        let mut record = Record::open(&path, None).expect("opened");
         record.append(Entry::Begun { step: Step::Layout }).expect("written");
         record.append(Entry::Done { step: Step::Layout }).expect("written");
         let whole = record.progress().clone();
@@ -236,7 +242,7 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(&path).expect("opened");
         file.write_all(b"{\"entry\":\"beg").expect("written");
         assert_eq!(Progress::read(&path).expect("read"), whole);
-        let mut record = Record::open(&path).expect("opened");
+        let mut record = Record::open(&path, None).expect("opened");
         assert_eq!(record.progress(), &whole);
         record.append(Entry::Canceled).expect("written");
         drop(record);

@@ -14,9 +14,9 @@ use cob_permissions::Subject;
 use serde::Deserialize;
 
 use super::answer::Refused;
-use super::page;
 use super::serve::Admission;
-use crate::hub::{Caller, Hub, HubError};
+use super::{forward, page};
+use crate::hub::{Caller, Hub, HubError, Role};
 
 /// How long a request of a caller without a token may take.
 const STRANGER: Duration = Duration::from_secs(20);
@@ -88,6 +88,29 @@ pub(super) async fn hurry(request: Request, next: Next) -> Response {
     answered.unwrap_or_else(|_| Refused(HubError::Busy).into_response())
 }
 
+/// Says in a circle of hubs which hub answers, and how old its answer may be.
+pub(super) async fn sign(State(hub): State<Arc<Hub>>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if let Some((name, role)) = hub.role() {
+        let text = match role {
+            Role::Leads => format!("{name}; leads"),
+            Role::Follows { since, .. } => format!("{name}; follows; age={}", since.elapsed().as_secs()),
+        };
+        if let Ok(value) = text.parse() {
+            response.headers_mut().insert("cob-hub", value);
+        }
+    }
+    response
+}
+
+/// Refuses the secrets of strangers at a hub that does not lead.
+pub(super) async fn only_leader(State(hub): State<Arc<Hub>>, request: Request, next: Next) -> Response {
+    if hub.leads() || forward::is_question(&request) {
+        return next.run(request).await;
+    }
+    Refused(forward::elsewhere(&hub, "begins no sessions")).into_response()
+}
+
 /// Finds the caller, or refuses.
 pub(super) async fn admit(State((hub, door)): State<(Arc<Hub>, Door)>, mut request: Request, next: Next) -> Response {
     let asked = match asked(&request) {
@@ -100,6 +123,9 @@ pub(super) async fn admit(State((hub, door)): State<(Arc<Hub>, Door)>, mut reque
             let tenant = caller.subject.user.tenant.as_ref().map(cob_permissions::Name::as_str);
             if admission.is_some_and(|admission| !admission.admit(tenant)) {
                 return Refused(HubError::Busy).into_response();
+            }
+            if !hub.leads() && !forward::is_question(&request) {
+                return forward::pass(&hub, &caller, request).await;
             }
             request.extensions_mut().insert(caller);
             next.run(request).await

@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! mod (listeners) ── serve (connections) ── access (who asks) ── table (what) ── routes (how) ── answer (refusals)
-//!        └── page (files of the page)
+//!        └── page (files of the page)              └── forward (to the hub that leads)
 //!                                                                  └── openapi (the description)
 //! ```
 
 mod access;
 mod answer;
 mod arguments;
+mod forward;
 mod openapi;
 mod page;
 mod parameters;
@@ -32,7 +33,7 @@ use tokio::net::TcpListener;
 use tracing::info;
 
 use crate::hub::Hub;
-use access::{Door, admit, hurry, visit};
+use access::{Door, admit, hurry, only_leader, sign, visit};
 
 /// The largest body of a request, in bytes.
 const LARGEST: usize = 4 << 20;
@@ -58,13 +59,18 @@ pub async fn serve(
         let callers = callers.layer(from_fn_with_state((hub.clone(), door.clone()), admit));
         let strangers = table::router(table::of_strangers());
         // Anyone may send these.
+        let strangers = strangers.layer(from_fn_with_state(hub.clone(), only_leader));
         let strangers = strangers.layer(DefaultBodyLimit::max(LARGEST_OF_STRANGERS)).layer(from_fn(hurry));
         let pages = if door == Door::Socket { Router::new() } else { page::router() };
         let callers = callers.layer(DefaultBodyLimit::max(LARGEST));
         let all = Router::new().merge(callers).merge(strangers).merge(pages);
-        all.layer(from_fn_with_state(door, visit)).with_state(hub)
+        let all = all.layer(from_fn_with_state(door, visit));
+        all.layer(from_fn_with_state(hub.clone(), sign)).with_state(hub)
     };
     let mut serving = tokio::task::JoinSet::new();
+    if hub.role().is_some() {
+        serving.spawn(forward::serve(hub.clone()));
+    }
     let local = router(Door::Socket);
     serving.spawn(serve::serve(unix, local));
     if let Some(address) = listen {
@@ -89,6 +95,7 @@ pub async fn serve(
         () = hub.broken() => true,
     };
     serving.shutdown().await;
+    hub.leave().await;
     if broken {
         bail!("the hub stops: see its log");
     }
