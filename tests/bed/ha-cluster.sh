@@ -108,7 +108,7 @@ soon is_done
 patience=120 soon has_nodes "h1 h2 h3"
 soon active_web
 on h2 grep -q 'crypto_cipher: aes256' /etc/corosync/corosync.conf
-on h2 sh -c '[ "$(stat -c %a /etc/corosync/authkey)" = 400 ] && grep -q 'wait_for_all: 0' /etc/corosync/corosync.conf'
+on h2 sh -c '[ "$(stat -c %a /etc/corosync/authkey)" = 400 ] && grep -q "wait_for_all: 0" /etc/corosync/corosync.conf'
 fails on h2 grep -rqF "$(on h1 cat $site/corosync)" /var/lib/cob
 : > "$witnessed"
 witness &
