@@ -308,8 +308,8 @@ impl Member {
                 Gate::AllLeave
             } else {
                 Gate::Shut(format!(
-                    "no node stays for the resources that run: {}; nothing was changed: let them leave first (the \
-                     ha-set requires the ha-cluster), or stop them",
+                    "no node stays for the resources that run: {}; nothing was changed: let their ha-set leave, or \
+                     stop them",
                     nodes.words()
                 ))
             });
