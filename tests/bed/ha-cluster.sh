@@ -71,16 +71,16 @@ explains() { grep -qF -- "$1" <<< "$(explained)"; }
 
 # Each line: the hosts that have a quorum, and the hosts that answer.
 witness() {
-    local host yes here
+    local host yes answers
     while :; do
-        yes="" here=""
+        yes="" answers=""
         for host in h1 h2 h3; do
             case $(on $host corosync-quorumtool -s 2>/dev/null | sed -n 's/^Quorate: *//p') in
-            Yes) yes="$yes $host" here="$here $host" ;;
-            No) here="$here $host" ;;
+            Yes) yes="$yes $host" answers="$answers $host" ;;
+            No) answers="$answers $host" ;;
             esac
         done
-        echo "quorum:$yes; there:$here" >> "$witnessed"
+        echo "quorum:$yes; there:$answers" >> "$witnessed"
         sleep 0.1
     done
 }
