@@ -37,7 +37,7 @@ fn the_models_of_the_page_are_right() {
 }
 
 /// The settings whose pages have a whole model.
-const SETTINGS: [&str; 26] = [
+const SETTINGS: [&str; 27] = [
     "acme-certificate",
     "alternative",
     "apt-source",
@@ -51,6 +51,7 @@ const SETTINGS: [&str; 26] = [
     "debconf",
     "filesystem",
     "git-checkout",
+    "ha-cluster",
     "ha-set",
     "host-entry",
     "hostname",

@@ -190,3 +190,36 @@ fn etcd_has_a_member_on_each_host_and_no_waits_between_hosts() {
     let cluster = "initial-cluster: h1=http://127.0.0.1:2380,h2=http://127.0.0.2:2380,h3=http://127.0.0.3:2380\\n";
     assert!(out.contains("\\nname: h2\\n") && out.contains(cluster), "{out}");
 }
+
+#[test]
+fn the_storage_cluster_is_laid_out_generated_and_planned() {
+    let example = examples().join("ha-storage");
+    let model = example.to_str().expect("UTF-8");
+    let data = std::fs::read_to_string(example.join("model.yaml")).expect("read");
+    assert!(data.lines().count() <= 60, "the data are short");
+    let (status, out, err) = cobgen(&["solve", model]);
+    assert_eq!(status, 0, "{err}");
+    insta::assert_snapshot!(out.trim_end(), @"
+    lab: 8 nodes
+      adm1 (admin): base, logs, monitored, monitoring, policy, time
+      adm2 (admin): base, monitored, monitoring, time
+      cl1 (compute): base, client, monitored, time
+      mds1, mds2, mds3 (meta): base, metadata, monitored, time
+      oss1, oss2 (disks): base, chunks, monitored, time
+    ");
+    // The resources wait for the cluster of all hosts.
+    let (status, out, err) = cobgen(&["show", model, "mds1/metadata/set"]);
+    assert_eq!(status, 0, "{err}");
+    for host in ["mds1", "mds2", "mds3"] {
+        assert!(out.contains(&format!("(mds1/metadata/set, stopped, up) <- ({host}/metadata/cluster, present)")), "{out}");
+    }
+    let depot = tempfile::tempdir().expect("a folder");
+    let depot = depot.path().join("depot");
+    let depot = depot.to_str().expect("UTF-8");
+    let (status, _, err) = cobgen(&["generate", model, "--depot", depot]);
+    assert_eq!(status, 0, "{err}");
+    let (status, out, err) = cobgen(&["plan", model, "--operation", "create"]);
+    assert_eq!(status, 0, "{err}");
+    let at = |task: &str| out.find(task).unwrap_or_else(|| panic!("{task} is missing:\n{out}"));
+    assert!(at("metadata") < at("client"), "{out}");
+}

@@ -148,6 +148,10 @@ if wanted ha; then
     # shellcheck source=tests/bed/ha.sh
     source "$here/ha.sh"
 fi
+if wanted ha-cluster; then
+    # shellcheck source=tests/bed/ha-cluster.sh
+    source "$here/ha-cluster.sh"
+fi
 if wanted fence; then
     # shellcheck source=tests/bed/fence.sh
     source "$here/fence.sh"

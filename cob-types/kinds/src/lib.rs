@@ -30,6 +30,7 @@ mod footprint;
 mod form;
 mod gates;
 mod git_checkout;
+mod ha_cluster;
 mod ha_set;
 mod host_entry;
 mod hostname;
@@ -84,6 +85,7 @@ pub use footprint::{Access, Footprint, OwnedFile, Subject};
 pub use form::{Scalar, Time, parse, read, schema_of, yes};
 pub use gates::{Budget, HttpAddress, HttpCheck, Noop, TcpCheck, Wait};
 pub use git_checkout::GitCheckout;
+pub use ha_cluster::{HaCluster, HaCrypto, HaNode, HaQuorum, HaTransport};
 pub use ha_set::{HaClone, HaConstraint, HaPrimitive, HaSet, Interruption, cluster_text, is_of_operators};
 pub use host_entry::HostEntry;
 pub use hostname::Hostname;
@@ -172,6 +174,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<Debconf>(),
     Entry::of::<Divert>(),
     Entry::of::<AptSource>(),
+    Entry::of::<HaCluster>(),
     Entry::of::<HaSet>(),
     Entry::of::<Budget>(),
     // No transition leads out of a conflict: a person decides, and then a check finds it outdated.

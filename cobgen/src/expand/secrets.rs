@@ -139,7 +139,8 @@ impl Secrets {
                 Err("put it into the `content` of a file, or into a template".to_owned())
             }
             (Some("postgresql-role"), Some("password"))
-            | (Some("mariadb-user"), Some("password" | "password_hash")) => Ok(()),
+            | (Some("mariadb-user"), Some("password" | "password_hash"))
+            | (Some("ha-cluster"), Some("authkey")) => Ok(()),
             (None, _) if backend == "command" => Ok(()),
             (Some(_) | None, _) => Err(format!("the content of `{kind}` is visible to other users")),
         };

@@ -34,6 +34,7 @@ mod filesystem;
 mod firewall;
 mod git_checkout;
 mod group;
+mod ha_cluster;
 mod host_entry;
 mod hostname;
 mod ignored;
@@ -112,6 +113,7 @@ pub(super) const ALL: &[&dyn Native] = &[
     &Plain::<Firewall>::KIND,
     &Plain::<GitCheckout>::KIND,
     &group::GroupSetting,
+    &ha_cluster::HaClusterSetting,
     &host_entry::HostEntrySetting,
     &hostname::HostnameSetting,
     &kernel_module::KernelModuleSetting,
