@@ -211,7 +211,10 @@ fn the_storage_cluster_is_laid_out_generated_and_planned() {
     let (status, out, err) = cobgen(&["show", model, "mds1/metadata/set"]);
     assert_eq!(status, 0, "{err}");
     for host in ["mds1", "mds2", "mds3"] {
-        assert!(out.contains(&format!("(mds1/metadata/set, stopped, up) <- ({host}/metadata/cluster, present)")), "{out}");
+        assert!(
+            out.contains(&format!("(mds1/metadata/set, stopped, up) <- ({host}/metadata/cluster, present)")),
+            "{out}"
+        );
     }
     let depot = tempfile::tempdir().expect("a folder");
     let depot = depot.path().join("depot");

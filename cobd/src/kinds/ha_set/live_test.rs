@@ -333,3 +333,27 @@ async fn a_host_without_the_programs_hears_the_name_of_the_package() {
         assert!(text.contains("cibadmin: not found") && text.contains("the package pacemaker-cli-utils"), "{text}");
     }
 }
+
+#[tokio::test]
+async fn a_set_that_disabled_fencing_leaves_an_empty_cluster() {
+    let Some(_cluster) = Cluster::of("a_set_that_disabled_fencing_leaves_an_empty_cluster") else { return };
+    run(
+        "crm_resource --resource theirs --set-parameter target-role --meta --parameter-value Stopped && crm_resource --wait",
+    );
+    for element in [
+        r#"<rsc_location id="theirs-on-n1"/>"#,
+        r#"<primitive id="theirs"/>"#,
+        r#"<nvpair id="cib-bootstrap-options-stonith-enabled"/>"#,
+    ] {
+        run(&format!("cibadmin --delete --xml-text '{element}'"));
+    }
+    let before = configuration();
+    assert!(tools::verify(&tools::query().expect("there")).is_err(), "an empty cluster is no valid configuration");
+    let (mut bench, kind) = (Bench::new(), setting("ha-set"));
+    let content = r#"{"primitives":{"web":{"type":"ocf:pacemaker:Dummy"}},"properties":{"stonith-enabled":false}}"#;
+    let context = bench.context(&kind, content);
+    for (from, to) in [("absent", "stopped"), ("stopped", "up"), ("up", "stopped"), ("stopped", "absent")] {
+        moved(&mut bench, &context, from, to).await;
+    }
+    assert_eq!(configuration(), before);
+}

@@ -27,6 +27,8 @@ pub(super) enum Purpose {
     Stop,
     /// Own resources start.
     Start,
+    /// The earlier elements return, and their resources start.
+    Return,
 }
 
 impl Action {
@@ -75,7 +77,7 @@ impl Action {
         let is_purpose = match purpose {
             Purpose::Define => false,
             Purpose::Stop => matches!(interruption, Interruption::Stop | Interruption::Demote),
-            Purpose::Start => matches!(interruption, Interruption::Start | Interruption::Promote),
+            Purpose::Start | Purpose::Return => matches!(interruption, Interruption::Start | Interruption::Promote),
         };
         (is_purpose && own.contains(&self.resource)) || content.allows(&self.resource, interruption)
     }

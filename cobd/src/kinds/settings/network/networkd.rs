@@ -1,8 +1,9 @@
 //! systemd-networkd: its files for a content, and its work with an interface.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use cob_kinds::{By, Dhcp, Interface};
 use serde_json::{Value, json};
@@ -71,17 +72,15 @@ impl Program for Networkd {
         let put = lan.put_files(before, &redefined)?;
         put.left.iter().try_for_each(|port| link::release(port))?;
         complete_addresses(lan)?;
-        networkctl(&["reload"])?;
-        let mut unchanged = if put.is_changed { Vec::new() } else { lan.links().collect() };
-        // It makes a VLAN only while it configures the interface below.
-        if let Some(vlan) = &lan.content.vlan
-            && !link::exists(lan.name())?
-        {
-            unchanged.push(&vlan.on);
+        if !link::exists(lan.name())? {
+            read_again(lan)?;
         }
-        for name in unchanged {
-            if link::exists(name)? {
-                networkctl(&["reconfigure", name])?;
+        networkctl(&["reload"])?;
+        if !put.is_changed {
+            for name in lan.links() {
+                if link::exists(name)? {
+                    networkctl(&["reconfigure", name])?;
+                }
             }
         }
         lan.wait("systemd-networkd", &format!("networkctl status {}", lan.name()))
@@ -101,6 +100,19 @@ impl Program for Networkd {
         }
         Ok(())
     }
+}
+
+/// A port and the interface below a VLAN belong to a definition that systemd-networkd has read. If the interface of that
+/// definition is gone, they come back only with a newer file.
+fn read_again(lan: &Lan) -> Result<(), String> {
+    let ports = lan.content.ports().iter().map(|port| By::Networkd.file(port));
+    let below = lan.content.vlan.as_ref().map(|vlan| lan.content.vlan_file(vlan));
+    for file in ports.chain(below) {
+        let path = lan.host.path(&file);
+        let touched = File::options().write(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        touched.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Some versions of systemd-networkd try without end to give an address of IPv4 its broadcast address.
