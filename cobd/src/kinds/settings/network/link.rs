@@ -55,6 +55,23 @@ struct Shown {
     addr_info: Vec<Address>,
 }
 
+/// What `ip -details` shows in addition.
+#[derive(Deserialize)]
+struct Detailed {
+    /// The interface below.
+    link: Option<String>,
+    #[serde(default)]
+    linkinfo: LinkInfo,
+}
+
+#[derive(Default, Deserialize)]
+struct LinkInfo {
+    #[serde(default)]
+    info_kind: String,
+    #[serde(default)]
+    info_data: Value,
+}
+
 impl Address {
     pub(super) fn text(&self) -> String {
         format!("{}/{}", self.address, self.prefix)
@@ -107,7 +124,38 @@ pub(super) fn wanted(content: &Interface) -> Value {
     if let Some(mtu) = content.mtu {
         wanted["mtu"] = json!(mtu);
     }
+    if let Some(definition) = definition(content) {
+        wanted["definition"] = definition;
+    }
     wanted
+}
+
+/// The desired definition of a virtual interface, limited to the keys of the content.
+fn definition(content: &Interface) -> Option<Value> {
+    if let Some(vlan) = &content.vlan {
+        return Some(json!({ "vlan": vlan.id, "on": vlan.on }));
+    }
+    let stp = content.bridge.as_ref().and_then(|bridge| bridge.stp).map(|stp| json!({ "stp": stp }));
+    content.bond.as_ref().map(|bond| json!({ "bond": bond.mode.name() })).or(stp)
+}
+
+/// The definition of an existing interface, limited to the keys of the content.
+fn found_definition(content: &Interface) -> Result<Option<Value>, String> {
+    if definition(content).is_none() {
+        return Ok(None);
+    }
+    let mut all: Vec<Detailed> = read(&["-details", "-json", "link", "show", "dev", &content.interface])?;
+    Ok(all.pop().map(|Detailed { link, linkinfo: LinkInfo { info_kind, info_data } }| match info_kind.as_str() {
+        "vlan" => json!({ "vlan": info_data["id"], "on": link }),
+        "bond" => json!({ "bond": info_data["mode"] }),
+        "bridge" => json!({ "stp": info_data["stp_state"].as_u64().is_some_and(|state| state != 0) }),
+        other => json!({ "kind": other }),
+    }))
+}
+
+/// Whether an interface exists whose definition differs from the content: no program changes it.
+pub(super) fn is_redefined(content: &Interface) -> Result<bool, String> {
+    Ok(exists(&content.interface)? && found_definition(content)? != definition(content))
 }
 
 /// The interface as it is, limited to the keys of the content. `None`: there is no such interface.
@@ -128,6 +176,9 @@ pub(super) fn look(content: &Interface) -> Result<Option<Value>, String> {
     }
     if content.mtu.is_some() {
         found["mtu"] = json!(link.mtu);
+    }
+    if let Some(definition) = found_definition(content)? {
+        found["definition"] = definition;
     }
     Ok(Some(found))
 }

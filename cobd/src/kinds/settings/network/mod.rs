@@ -269,6 +269,13 @@ impl Lan {
         links.into_iter().try_for_each(link::delete)
     }
 
+    /// Removes the interface, if a change object has made it and its definition differs.
+    fn delete_redefined(&self, before: Option<&Value>) -> Result<(), String> {
+        let is_made =
+            before.and_then(|before| before.get(format!("{LINK}{}", self.name()))).is_some_and(Value::is_null);
+        if is_made && link::is_redefined(&self.content)? { link::delete(self.name()) } else { Ok(()) }
+    }
+
     /// The desired state of the interface, limited to the keys of the content.
     fn wanted_link(&self) -> Value {
         joined(link::wanted(&self.content), &self.program().wanted(&self.content))
@@ -451,6 +458,7 @@ impl Spec for Lan {
         if self.is_live() {
             // A restored file may configure the interface.
             self.is_left_alone()?;
+            self.delete_redefined(before)?;
             self.program().apply(self, before)?;
         } else {
             self.put_files(before, &|_, _, _| false)?;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-use cob_kinds::{By, Dhcp, Interface};
+use cob_kinds::{By, Dhcp, Interface, Vlan};
 use serde_json::{Value, json};
 
 use super::{HEAD, LONGEST, Lan, PAUSE, Program, is_unit, link, run};
@@ -73,7 +73,7 @@ impl Program for Networkd {
         put.left.iter().try_for_each(|port| link::release(port))?;
         complete_addresses(lan)?;
         if !link::exists(lan.name())? {
-            read_again(lan)?;
+            make_anew(lan)?;
         }
         networkctl(&["reload"])?;
         if !put.is_changed {
@@ -102,17 +102,21 @@ impl Program for Networkd {
     }
 }
 
-/// A port and the interface below a VLAN belong to a definition that systemd-networkd has read. If the interface of that
-/// definition is gone, they come back only with a newer file.
-fn read_again(lan: &Lan) -> Result<(), String> {
-    let ports = lan.content.ports().iter().map(|port| By::Networkd.file(port));
-    let below = lan.content.vlan.as_ref().map(|vlan| lan.content.vlan_file(vlan));
-    for file in ports.chain(below) {
-        let path = lan.host.path(&file);
+/// What systemd-networkd does not do by itself for an interface that is gone, or that is defined anew. A port belongs to
+/// the definition that was there when its file was read, so the file has to be newer. A VLAN is made by its former
+/// definition, and only while the interface below is configured, so it is made here.
+fn make_anew(lan: &Lan) -> Result<(), String> {
+    for port in lan.content.ports() {
+        let path = lan.host.path(&By::Networkd.file(port));
         let touched = File::options().write(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         touched.map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    Ok(())
+    match &lan.content.vlan {
+        Some(Vlan { id, on }) if link::exists(on)? => {
+            link::ip(&["link", "add", "link", on, "name", lan.name(), "type", "vlan", "id", &id.to_string()]).map(drop)
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Some versions of systemd-networkd try without end to give an address of IPv4 its broadcast address.
