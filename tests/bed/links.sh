@@ -14,7 +14,7 @@ programs=${COB_BED_ONLY:-networkd NetworkManager ifupdown}
 
 [ "${1:-}" = --stage ] || { sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 stage=$(realpath "${2:?--stage needs a path}")
-busybox --list | grep -qx udhcpd || { echo "skipped: busybox has no DHCP server"; exit 0; }
+busybox --list | grep -x udhcpd >/dev/null || { echo "skipped: busybox has no DHCP server"; exit 0; }
 command -v apt-get >/dev/null || { echo "skipped: there is no apt-get"; exit 0; }
 
 looks='ip -o addr; networkctl; nmcli device; tail -n 40 /var/log/cables.log'

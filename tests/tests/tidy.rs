@@ -502,7 +502,8 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of other programs that our programs read, with the program.
-const FOREIGN: [(&str, &str); 35] = [
+const FOREIGN: [(&str, &str); 36] = [
+    ("Membership information", "corosync-quorumtool"),
     ("ifup version 0.", "ifup"),
     ("Host key verification failed", "ssh"),
     ("Permission denied", "ssh"),
