@@ -5,7 +5,7 @@
 //! cli ── server (HTTP) ── hub (requests, jobs) ── catalogue (models in git), audit
 //!                          │                           └ identity (log-ins elsewhere)
 //!                          ├ job (the process of a job) ── provider (machines) ── layout ── durable
-//!                          └ circle (several hubs on an etcd)
+//!                          └ circle (several hubs on an etcd)           random (bytes for all)
 //! ```
 
 pub mod audit;
@@ -18,4 +18,5 @@ pub mod identity;
 pub mod job;
 pub mod layout;
 pub mod provider;
+mod random;
 pub mod server;

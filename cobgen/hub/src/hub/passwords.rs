@@ -18,6 +18,7 @@ use super::book::Changes;
 use super::error::HubError;
 use super::records::Password;
 use super::{Caller, Hub, is_known, now_ms, user_text};
+use crate::random;
 
 /// The fewest and the most bytes of a password.
 const LENGTH: std::ops::RangeInclusive<usize> = 10..=256;
@@ -175,8 +176,7 @@ fn hasher() -> Result<Argon2<'static>, HubError> {
 
 /// The hash of a password, with a new salt.
 fn hash(password: &str) -> Result<String, HubError> {
-    let mut salt = [0; 16];
-    getrandom::fill(&mut salt).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
+    let salt = random::bytes::<16>().map_err(HubError::Internal)?;
     let failed = |e: argon2::password_hash::Error| HubError::Internal(format!("the password can't be hashed: {e}"));
     let salt = SaltString::encode_b64(&salt).map_err(failed)?;
     Ok(hasher()?.hash_password(password.as_bytes(), &salt).map_err(failed)?.to_string())

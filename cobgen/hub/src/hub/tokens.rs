@@ -8,6 +8,7 @@ use super::book::Changes;
 use super::error::HubError;
 use super::orders::check_length;
 use super::{Caller, Credential, Hub, is_known, now_ms, user_text};
+use crate::random;
 
 /// The most tokens of a user.
 const MOST_TOKENS: usize = 100;
@@ -21,9 +22,7 @@ pub(super) fn hash(token: &str) -> String {
 
 /// A new token, with its hash.
 pub(super) fn new_token() -> Result<(String, String), HubError> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
-    let token = format!("cob_{}", hex::encode(bytes));
+    let token = format!("cob_{}", hex::encode(random::bytes::<32>().map_err(HubError::Internal)?));
     let hash = hash(&token);
     Ok((token, hash))
 }

@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::settings::{is_local, read_secret};
 use super::{curl, spelled};
 use crate::hub::now_ms;
+use crate::random;
 
 /// How long the description of a provider is used.
 const FRESH: Duration = Duration::from_mins(5);
@@ -144,7 +145,7 @@ impl Providers {
                 read
             }
         };
-        let (state, nonce, verifier) = (random()?, random()?, random()?);
+        let (state, nonce, verifier) = (word()?, word()?, word()?);
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
         let scopes: Vec<&str> =
             ["openid", "profile"].into_iter().chain(oidc.scopes.iter().map(String::as_str)).collect();
@@ -295,10 +296,8 @@ fn safe(url: &str) -> Result<(), String> {
 }
 
 /// A word that nobody can guess.
-fn random() -> Result<String, String> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
-    Ok(BASE64_URL_SAFE_NO_PAD.encode(bytes))
+fn word() -> Result<String, String> {
+    random::bytes::<32>().map(|bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
 /// Fields as `application/x-www-form-urlencoded`.

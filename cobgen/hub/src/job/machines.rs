@@ -25,6 +25,7 @@ use crate::layout::{Layout, Node};
 use crate::provider::{
     Action, Answer, CallError, Deleted, Join, MachineList, Providers, Request, VERSION, WantedMachine, process,
 };
+use crate::random;
 
 /// The file in the cluster's folder.
 pub const FILE: &str = "machines.json";
@@ -410,7 +411,7 @@ fn request(layout: &Layout, node: &Node) -> Result<MachineRecord, Failure> {
         mapped.cloned().unwrap_or(Value::Null)
     };
     Ok(MachineRecord {
-        token: token()?,
+        token: random::id().map_err(Failure::new)?,
         hardware: values(|offer| &offer.hardwaretypes, &node.hardwaretype),
         image: values(|offer| &offer.imagetypes, &node.imagetype),
         hardwaretype: node.hardwaretype.clone(),
@@ -423,13 +424,6 @@ fn request(layout: &Layout, node: &Node) -> Result<MachineRecord, Failure> {
         address: None,
         enrolment: None,
     })
-}
-
-/// 128 random bits in hexadecimal.
-fn token() -> Result<String, Failure> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::new(format!("no random numbers: {e}")))?;
-    Ok(hex::encode(bytes))
 }
 
 async fn wait(pause: Duration, stop: &Stop) -> Result<(), RunError> {

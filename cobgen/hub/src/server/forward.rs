@@ -26,6 +26,7 @@ use super::answer::Refused;
 use super::{LARGEST, table};
 use crate::circle::Circle;
 use crate::hub::{Caller, Hub, HubError, Role};
+use crate::random;
 
 /// The longest body that is passed on, in bytes.
 const LONGEST: usize = 700 << 10;
@@ -116,9 +117,7 @@ async fn try_pass(hub: &Hub, caller: &Caller, request: Request) -> Result<Respon
         request: caller.request.clone(),
         lease: lease.id.0,
     };
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|e| HubError::Internal(format!("no random numbers: {e}")))?;
-    let id = hex::encode(id);
+    let id = random::id().map_err(HubError::Internal)?;
     let (request, answer) = (circle.key(&format!("requests/{id}"))?, circle.key(&format!("answers/{id}"))?);
     let text = serde_json::to_vec(&passed).map_err(|e| HubError::Internal(e.to_string()))?;
     let response = match store.txn(Txn::new().then(Op::put_leased(request.clone(), text, lease.id))).await {
