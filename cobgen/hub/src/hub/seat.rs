@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cob_hub_store::{Compare, Etcd, Prefix, Revision, Store as _, StoreError, Watch as _};
@@ -14,7 +14,7 @@ use cob_jobs::{JobId, Run};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
-use super::book::State;
+use super::book::{State, locked};
 use super::error::HubError;
 use super::{Hub, limits};
 use crate::circle::claim::{Claim, Keeper};
@@ -76,10 +76,6 @@ impl From<cob_hub_store::Refusal> for HubError {
     fn from(error: cob_hub_store::Refusal) -> Self {
         Self::Internal(error.to_string())
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Seat {
