@@ -344,7 +344,7 @@ impl Client {
         let limit = limit.unwrap_or(self.order_timeout());
         let (began, body) = (Instant::now(), json(at, &self.signed(order))?);
         if let Some(open) = open {
-            let request = order_for((self.names.get(at), self.epoch), at, O::PATH, body.clone())?;
+            let request = self.order_for(self.names.get(at), at, O::PATH, body.clone())?;
             let answer = timely(at, limit, async {
                 let (response, _line) = self.send_over(at, open, request).await?;
                 whole(at, response).await
@@ -373,11 +373,30 @@ impl Client {
         parse(at, &self.answer_within(at, O::PATH, body, limit).await?)
     }
 
+    /// A request with a body, for the intended host, with the epoch of a hub.
+    fn order_for(
+        &self,
+        name: Option<&HostName>,
+        at: &Endpoint,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, AskError> {
+        let mut request = request(at, Method::POST, path, body)?;
+        // Host names contain only letters, digits and a few signs.
+        if let Some(name) = name.and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
+            request.headers_mut().insert(MEANT_FOR, name);
+        }
+        if let Some(epoch) = self.epoch {
+            request.headers_mut().insert(EPOCH, epoch.into());
+        }
+        Ok(request)
+    }
+
     /// The answer to an order; if another host has the address now, from the former addresses of the intended host.
     async fn answer_within(&self, at: &Endpoint, path: &str, body: Bytes, limit: Duration) -> Result<Bytes, AskError> {
         let name = self.names.get(at);
         let ordered = async |at: &Endpoint| {
-            let request = order_for((name, self.epoch), at, path, body.clone())?;
+            let request = self.order_for(name, at, path, body.clone())?;
             timely(at, limit, async {
                 let (response, _line) = self.send(at, request).await?;
                 whole(at, response).await
@@ -430,13 +449,8 @@ impl Client {
     /// # Errors
     /// [`AskError`]: the command does not run, or not for long.
     pub async fn run(&self, at: &Endpoint, order: &RunOrder) -> Result<RunEvents, AskError> {
-        self.events(
-            at,
-            order_for((self.names.get(at), self.epoch), at, "/v1/run", json(at, order)?)?,
-            self.order_timeout(),
-        )
-        .await
-        .map(RunEvents)
+        let request = self.order_for(self.names.get(at), at, "/v1/run", json(at, order)?)?;
+        self.events(at, request, self.order_timeout()).await.map(RunEvents)
     }
 
     async fn events(&self, at: &Endpoint, request: Request<Full<Bytes>>, limit: Duration) -> Result<Events, AskError> {
@@ -573,24 +587,6 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// A request with a body, for the intended host, with the epoch of a hub.
-fn order_for(
-    (name, epoch): (Option<&HostName>, Option<u64>),
-    at: &Endpoint,
-    path: &str,
-    body: Bytes,
-) -> Result<Request<Full<Bytes>>, AskError> {
-    let mut request = request(at, Method::POST, path, body)?;
-    // Host names contain only letters, digits and a few signs.
-    if let Some(name) = name.and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
-        request.headers_mut().insert(MEANT_FOR, name);
-    }
-    if let Some(epoch) = epoch {
-        request.headers_mut().insert(EPOCH, epoch.into());
-    }
-    Ok(request)
 }
 
 fn json(at: &Endpoint, order: &impl Serialize) -> Result<Bytes, AskError> {

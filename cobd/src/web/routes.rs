@@ -307,16 +307,15 @@ pub(super) async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 ///
 /// A body may arrive slowly: when it is complete, the right of its author to give orders is checked again.
 pub(super) async fn body<T: Order>(api: &Api, request: Request) -> Result<T, Refusal> {
-    let standing = request.extensions().get::<Standing>().cloned();
-    let headers = request.headers().clone();
-    let bytes = tokio::time::timeout(BODY, collect(request.into_body(), T::MOST_BYTES)).await.map_err(|_| {
+    let (head, content) = request.into_parts();
+    let bytes = tokio::time::timeout(BODY, collect(content, T::MOST_BYTES)).await.map_err(|_| {
         Refusal::new(RefusalKind::Invalid, format!("the body did not arrive within {} s", BODY.as_secs()), "")
     })??;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    if let Some(standing) = standing {
+    if let Some(standing) = head.extensions.get::<Standing>() {
         standing.orders(&api.access())?;
     }
-    api.epochs.admit(&headers)?;
+    api.epochs.admit(&head.headers)?;
     let misfit = |what: &str| {
         let what = format!("the body does not fit this order: {what}");
         Refusal::new(RefusalKind::Invalid, what, "docs/openapi.json shows it").with(RefusalCode::Misfit)
