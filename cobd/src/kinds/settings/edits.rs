@@ -199,8 +199,8 @@ impl Spec for OneLine {
         Some(self.file.turn())
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.file.path, self.file.turn()))
+    fn shared(&self) -> Option<&str> {
+        Some(&self.file.path)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -264,8 +264,8 @@ impl Spec for NoLine {
         Some(self.file.turn())
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.file.path, self.file.turn()))
+    fn shared(&self) -> Option<&str> {
+        Some(&self.file.path)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -344,8 +344,8 @@ impl Spec for Lines {
         Some(self.file.turn())
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.file.path, self.file.turn()))
+    fn shared(&self) -> Option<&str> {
+        Some(&self.file.path)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

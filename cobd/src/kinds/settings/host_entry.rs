@@ -116,8 +116,8 @@ impl Spec for NameLine {
         Some(TURN)
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((FILE, TURN))
+    fn shared(&self) -> Option<&str> {
+        Some(FILE)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -214,8 +214,8 @@ impl Spec for NoEntry {
         Some(TURN)
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((FILE, TURN))
+    fn shared(&self) -> Option<&str> {
+        Some(FILE)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

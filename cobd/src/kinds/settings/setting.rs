@@ -129,9 +129,14 @@ pub(in crate::kinds) trait Spec {
         None
     }
 
-    /// The file that it edits together with other programs, and the name of the file lock for the edit.
-    fn shared(&self) -> Option<(&str, &'static str)> {
+    /// The file that it edits together with other programs.
+    fn shared(&self) -> Option<&str> {
         None
+    }
+
+    /// The name of the file lock for an edit of the shared file; default: the lock of a whole transition.
+    fn edit_turn(&self) -> Option<&'static str> {
+        self.turn()
     }
 
     /// The file or folder of others that several change objects edit: each finds the notes of the others
@@ -145,9 +150,8 @@ pub(in crate::kinds) trait Spec {
     /// # Errors
     /// The reason as text, with the file.
     fn clear_killed(&self, host: &Host, own: &Path) -> Result<(), String> {
-        let Some((file, turn)) = self.shared().filter(|(file, _)| host.is_half_edited(file)) else {
-            return Ok(());
-        };
+        let Some(file) = self.shared().filter(|file| host.is_half_edited(file)) else { return Ok(()) };
+        let Some(turn) = self.edit_turn() else { return Ok(()) };
         // The holder of the lock is editing.
         Turn::take(own, turn).map_or(Ok(()), |_turn| host.clear_edit(file))
     }

@@ -96,8 +96,12 @@ impl Spec for Entry<SwapFile> {
         self.content.path.clone()
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((FSTAB.path, FSTAB.turn))
+    fn shared(&self) -> Option<&str> {
+        Some(FSTAB.path)
+    }
+
+    fn edit_turn(&self) -> Option<&'static str> {
+        Some(FSTAB.turn)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

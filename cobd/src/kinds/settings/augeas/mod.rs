@@ -417,8 +417,8 @@ impl Spec for Nodes {
         Some(edits::turn(&self.host, &self.path))
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((&self.path, edits::turn(&self.host, &self.path)))
+    fn shared(&self) -> Option<&str> {
+        Some(&self.path)
     }
 
     fn common(&self) -> Option<&str> {

@@ -318,8 +318,12 @@ impl Spec for Entry<Luks> {
         Some(tools::PROGRAM)
     }
 
-    fn shared(&self) -> Option<(&str, &'static str)> {
-        Some((CRYPTTAB.path, CRYPTTAB.turn))
+    fn shared(&self) -> Option<&str> {
+        Some(CRYPTTAB.path)
+    }
+
+    fn edit_turn(&self) -> Option<&'static str> {
+        Some(CRYPTTAB.turn)
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
