@@ -47,17 +47,13 @@ pub(super) struct KernelRoute {
     flags: Vec<String>,
 }
 
+/// What `ip -details` shows.
 #[derive(Deserialize)]
 struct Shown {
     mtu: u64,
     flags: Vec<String>,
     master: Option<String>,
     addr_info: Vec<Address>,
-}
-
-/// What `ip -details` shows in addition.
-#[derive(Deserialize)]
-struct Detailed {
     /// The interface below.
     link: Option<String>,
     #[serde(default)]
@@ -70,6 +66,34 @@ struct LinkInfo {
     info_kind: String,
     #[serde(default)]
     info_data: Value,
+}
+
+impl Link {
+    /// Adds the routes.
+    fn of(name: &str, shown: Shown) -> Result<Self, String> {
+        let mut routes: Vec<KernelRoute> = Vec::new();
+        for family in ["-4", "-6"] {
+            routes.extend(read::<Vec<KernelRoute>>(&[family, "-json", "route", "show", "dev", name])?);
+        }
+        routes.retain(|route| !["kernel", "ra", "dhcp"].contains(&route.protocol.as_str()));
+        let is_fixed = |address: &Address| address.scope != "link" && !address.dynamic;
+        let addresses = shown.addr_info.into_iter().filter(is_fixed).collect();
+        let up = shown.flags.iter().any(|flag| flag == "UP");
+        Ok(Self { addresses, routes, mtu: shown.mtu, up, master: shown.master })
+    }
+}
+
+impl Shown {
+    /// The definition, in the format of [`definition`].
+    fn definition(&self) -> Value {
+        let LinkInfo { info_kind, info_data } = &self.linkinfo;
+        match info_kind.as_str() {
+            "vlan" => json!({ "vlan": info_data["id"], "on": self.link }),
+            "bond" => json!({ "bond": info_data["mode"] }),
+            "bridge" => json!({ "stp": info_data["stp_state"].as_u64().is_some_and(|state| state != 0) }),
+            other => json!({ "kind": other }),
+        }
+    }
 }
 
 impl Address {
@@ -96,22 +120,17 @@ pub(super) fn exists(name: &str) -> Result<bool, String> {
     Ok(table.lines().filter_map(|line| line.split_once(':')).any(|(found, _)| found.trim() == name))
 }
 
-/// The interface with this name. `None`: there is no such interface.
-pub(super) fn find(name: &str) -> Result<Option<Link>, String> {
+/// What the kernel has of an interface. `None`: there is no such interface.
+fn show(name: &str) -> Result<Option<Shown>, String> {
     if !exists(name)? {
         return Ok(None);
     }
-    let mut all: Vec<Shown> = read(&["-json", "address", "show", "dev", name])?;
-    let Some(shown) = all.pop() else { return Ok(None) };
-    let mut routes: Vec<KernelRoute> = Vec::new();
-    for family in ["-4", "-6"] {
-        routes.extend(read::<Vec<KernelRoute>>(&[family, "-json", "route", "show", "dev", name])?);
-    }
-    routes.retain(|route| !["kernel", "ra", "dhcp"].contains(&route.protocol.as_str()));
-    let is_fixed = |address: &Address| address.scope != "link" && !address.dynamic;
-    let addresses = shown.addr_info.into_iter().filter(is_fixed).collect();
-    let up = shown.flags.iter().any(|flag| flag == "UP");
-    Ok(Some(Link { addresses, routes, mtu: shown.mtu, up, master: shown.master }))
+    read::<Vec<Shown>>(&["-details", "-json", "address", "show", "dev", name]).map(|mut all| all.pop())
+}
+
+/// The interface with this name. `None`: there is no such interface.
+pub(super) fn find(name: &str) -> Result<Option<Link>, String> {
+    show(name)?.map(|shown| Link::of(name, shown)).transpose()
 }
 
 /// The desired interface, limited to the keys of the content.
@@ -139,28 +158,17 @@ fn definition(content: &Interface) -> Option<Value> {
     content.bond.as_ref().map(|bond| json!({ "bond": bond.mode.name() })).or(stp)
 }
 
-/// The definition of an existing interface, limited to the keys of the content.
-fn found_definition(content: &Interface) -> Result<Option<Value>, String> {
-    if definition(content).is_none() {
-        return Ok(None);
-    }
-    let mut all: Vec<Detailed> = read(&["-details", "-json", "link", "show", "dev", &content.interface])?;
-    Ok(all.pop().map(|Detailed { link, linkinfo: LinkInfo { info_kind, info_data } }| match info_kind.as_str() {
-        "vlan" => json!({ "vlan": info_data["id"], "on": link }),
-        "bond" => json!({ "bond": info_data["mode"] }),
-        "bridge" => json!({ "stp": info_data["stp_state"].as_u64().is_some_and(|state| state != 0) }),
-        other => json!({ "kind": other }),
-    }))
-}
-
 /// Whether an interface exists whose definition differs from the content: no program changes it.
 pub(super) fn is_redefined(content: &Interface) -> Result<bool, String> {
-    Ok(exists(&content.interface)? && found_definition(content)? != definition(content))
+    let Some(wanted) = definition(content) else { return Ok(false) };
+    Ok(show(&content.interface)?.is_some_and(|shown| shown.definition() != wanted))
 }
 
 /// The interface as it is, limited to the keys of the content. `None`: there is no such interface.
 pub(super) fn look(content: &Interface) -> Result<Option<Value>, String> {
-    let Some(link) = find(&content.interface)? else { return Ok(None) };
+    let Some(shown) = show(&content.interface)? else { return Ok(None) };
+    let found_definition = shown.definition();
+    let link = Link::of(&content.interface, shown)?;
     let mut found = json!({
         "addresses": content.addresses.iter().filter(|text| link.has(text)).collect::<Vec<_>>(),
         "gateways": content.gateways.iter().filter(|via| link.leads(None, via, None)).collect::<Vec<_>>(),
@@ -177,8 +185,8 @@ pub(super) fn look(content: &Interface) -> Result<Option<Value>, String> {
     if content.mtu.is_some() {
         found["mtu"] = json!(link.mtu);
     }
-    if let Some(definition) = found_definition(content)? {
-        found["definition"] = definition;
+    if definition(content).is_some() {
+        found["definition"] = found_definition;
     }
     Ok(Some(found))
 }
