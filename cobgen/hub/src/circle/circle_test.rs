@@ -1,10 +1,8 @@
 //! Claims and copies in a real etcd with one member. Needs the program `etcd` (`etcd-server`).
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cob_hub_store::{Etcd, Store as _};
@@ -14,51 +12,21 @@ use super::copies::{Copies, CopyError};
 use super::ward::{Ward, areas};
 use super::{Circle, Reign};
 
+#[path = "../../store/tests/store/members.rs"]
+mod members;
+
 /// A member, which ends with it.
 struct Member {
-    child: Child,
     circle: Circle,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    _members: members::Members,
 }
 
 impl Member {
-    /// Starts a member, and waits until it answers. `None`, with a clear word, if there is no etcd.
-    async fn start() -> Option<Self> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
-            // Not by a macro: the output of passing tests is hidden.
-            let said = std::io::stderr()
-                .write_all(b"NOT TESTED: the program etcd is missing (tests/programs.sh etcd gets it)\n");
-            said.expect("said");
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let [client, peer] =
-            cob_processes::free_ports::<2>().expect("free").map(|port| format!("http://127.0.0.1:{port}"));
-        let child = Command::new("etcd")
-            .args(["--name", "m", "--data-dir"])
-            .arg(folder.path())
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("m={peer}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
-        let circle = Circle { members: vec![client], prefix: "cob/".to_owned(), hub: "a".to_owned() };
-        let member = Self { child, circle, _folder: folder };
-        let (store, begun) = (member.store(), Instant::now());
-        while let Err(error) = store.get(&member.circle.leader().expect("a key")).await {
-            assert!(begun.elapsed() < Duration::from_secs(60), "etcd does not answer: {error}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Some(member)
+    /// Starts a member. `None`, with a clear word, if there is no etcd.
+    fn start() -> Option<Self> {
+        let members = members::Members::start(1)?;
+        let circle = Circle { members: members.addresses.clone(), prefix: "cob/".to_owned(), hub: "a".to_owned() };
+        Some(Self { circle, _members: members })
     }
 
     fn store(&self) -> Etcd {
@@ -99,11 +67,18 @@ fn all(folder: &Path) -> Vec<(String, Vec<u8>, u32)> {
 
 #[tokio::test]
 async fn a_claim_is_held_once_and_lapses_with_its_holder() {
-    let Some(member) = Member::start().await else { return };
+    let Some(member) = Member::start() else { return };
     let first = member.lead().await.expect("nobody has it");
     assert!(member.lead().await.is_none(), "somebody has it");
     let keeper = Keeper::begin(&member.circle, first.clone(), None).expect("held");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // A later key that is not held lapses meanwhile.
+    let other = member.circle.key("other").expect("a key");
+    assert!(Claim::take(&member.store(), &other, "a".to_owned(), None).await.expect("an answer").is_some());
+    let begun = Instant::now();
+    while member.store().get(&other).await.expect("an answer").is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "a claim that is not held stays");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     assert!(!keeper.is_lost() && member.lead().await.is_none(), "a claim that is held lapses");
     keeper.end().await;
     let second = member.lead().await.expect("it was given up");
@@ -124,7 +99,7 @@ async fn a_claim_is_held_once_and_lapses_with_its_holder() {
 
 #[tokio::test]
 async fn copies_are_equal_and_only_the_holder_writes() {
-    let Some(member) = Member::start().await else { return };
+    let Some(member) = Member::start() else { return };
     let (from, to) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let mut copies = Copies::new(&member.circle, from.path()).expect("members");
     let mut other = Copies::new(&member.circle, to.path()).expect("members");
@@ -171,7 +146,7 @@ async fn copies_are_equal_and_only_the_holder_writes() {
 
 #[tokio::test]
 async fn a_ward_ends_with_the_lead_of_its_hub() {
-    let Some(member) = Member::start().await else { return };
+    let Some(member) = Member::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), "clusters/web/a/machines.json", b"{}");
     write(folder.path(), "jobs/7/record", b"begun\n");

@@ -2,76 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use cob_hub_store::{Compare, Etcd, Op, Prefix, Query, Refusal, Revision, Store, StoreError, Txn, Watch as _};
 
+use crate::members::Members;
 use crate::suite::{self, key, prefix, put};
 
-/// Members of a cluster. They end with it.
-struct Cluster {
-    members: Vec<Child>,
-    addresses: Vec<String>,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            let _ = member.kill();
-            let _ = member.wait();
-        }
-    }
-}
-
-impl Cluster {
-    /// Starts members, and waits until they answer. `None`, with a clear word, if there is no etcd.
-    async fn start(count: usize) -> Option<Self> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
-            // Not by a macro: the output of passing tests is hidden.
-            let said = std::io::stderr()
-                .write_all(b"NOT TESTED: the program etcd is missing (tests/programs.sh etcd gets it)\n");
-            said.expect("said");
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let pair =
-            |_| cob_processes::free_ports::<2>().expect("free").map(|port| format!("http://127.0.0.1:{port}")).into();
-        let (addresses, peers): (Vec<_>, Vec<_>) = (0..count).map(pair).unzip();
-        let named: Vec<_> = peers.iter().enumerate().map(|(n, peer)| format!("m{n}={peer}")).collect();
-        let members = (0..count).map(|n| {
-            let name = format!("m{n}");
-            Command::new("etcd")
-                .args(["--name", &name, "--data-dir"])
-                .arg(folder.path().join(&name))
-                .args(["--listen-client-urls", &addresses[n], "--advertise-client-urls", &addresses[n]])
-                .args(["--listen-peer-urls", &peers[n], "--initial-advertise-peer-urls", &peers[n]])
-                .args(["--initial-cluster", &named.join(","), "--logger", "zap", "--log-outputs", "stderr"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("started")
-        });
-        let cluster = Self { members: members.collect(), addresses, _folder: folder };
-        let begun = Instant::now();
-        for member in 0..count {
-            while let Err(error) = cluster.member(member).get(&key("ready")).await {
-                assert!(begun.elapsed() < Duration::from_secs(60), "etcd does not answer: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-        Some(cluster)
-    }
-
+impl Members {
     fn store(&self) -> Etcd {
         Etcd::new(&self.addresses, Duration::from_secs(2)).expect("addresses")
-    }
-
-    fn member(&self, member: usize) -> Etcd {
-        Etcd::new(&self.addresses[member..=member], Duration::from_secs(2)).expect("an address")
     }
 }
 
@@ -124,7 +66,7 @@ async fn a_write_is_not_sent_again_when_its_answer_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn the_store_in_etcd_passes_the_suite() {
-    let Some(cluster) = Cluster::start(1).await else { return };
+    let Some(cluster) = Members::start(1) else { return };
     let store = cluster.store();
     suite::all(&store).await;
     for _ in 0..3 {
@@ -135,7 +77,7 @@ async fn the_store_in_etcd_passes_the_suite() {
 }
 
 /// Ranges are read in pages, also where a page of values is too long for one answer.
-async fn long_ranges(cluster: &Cluster, store: &Etcd) {
+async fn long_ranges(cluster: &Members, store: &Etcd) {
     for n in 0..25 {
         let mut txn = Txn::new();
         for m in 0..100 {
@@ -163,7 +105,7 @@ async fn long_ranges(cluster: &Cluster, store: &Etcd) {
     }
 }
 
-async fn compaction(cluster: &Cluster, store: &Etcd) {
+async fn compaction(cluster: &Members, store: &Etcd) {
     let old = put(store, "cp/a", "1").await.revision;
     let newest = put(store, "cp/a", "2").await.revision;
     compact(&cluster.addresses[0], newest);
@@ -193,7 +135,7 @@ fn compact(address: &str, revision: Revision) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn three_members_survive_the_loss_of_one() {
-    let Some(mut cluster) = Cluster::start(3).await else { return };
+    let Some(mut cluster) = Members::start(3) else { return };
     let store = cluster.store();
     let first = put(&store, "n", "begin").await.revision;
     let mut watches = Vec::new();

@@ -4,5 +4,6 @@ mod embedded;
 mod etcd;
 mod kills;
 mod linear;
+mod members;
 mod suite;
 mod watches;
