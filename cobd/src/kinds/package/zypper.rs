@@ -8,10 +8,10 @@
 //! lists automatically installed packages in a file, which no command of zypper edits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use std::{fs, io};
 
 use cob_kinds::Package;
 
@@ -27,6 +27,8 @@ const OWN: &str = "zypper";
 const REPOSITORIES: &str = "repos.d";
 const DEFINITION: &str = "cob.repo";
 const CACHE: &str = "cache";
+/// The folder in the cache with downloaded packages. zypper removes a package after its installation.
+const DOWNLOADS: &str = "packages";
 /// The folder of the host's settings, and of dnf's settings.
 const SETTINGS: &str = "/etc/zypp";
 const SETTINGS_OF_DNF: &str = "/etc/dnf";
@@ -233,6 +235,11 @@ impl Manager for Zypper<'_> {
     fn repair(&self) -> Result<(), String> {
         self.rpm.rebuild()?;
         if self.content.is_own_repository() {
+            // A killed attempt leaves what it has downloaded.
+            match fs::remove_dir_all(self.folder(CACHE).join(DOWNLOADS)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.own.failed(&error)),
+                Ok(()) | Err(_) => {}
+            }
             self.refresh()?;
         }
         let version = match self.rpm.installed(&self.content.name)? {
