@@ -16,6 +16,8 @@ const KEY_LENGTHS: std::ops::RangeInclusive<usize> = 128..=4096;
 const MAX_LINKS: usize = 8;
 /// The most nodes.
 const MAX_NODES: usize = 32;
+/// The characters of a name.
+const WORD: &str = "letters, digits, `.`, `_` and `-`, no `-` or `.` at the beginning";
 /// The parameters of `totem`. `true`: a running Corosync can't change it.
 const TOTEM: [(&str, bool); 16] = [
     ("token", false),
@@ -247,8 +249,7 @@ impl HaCluster {
         for (name, node) in &self.nodes {
             let at = |key: &str| Place::Path(["nodes", name, key].map(str::to_owned).to_vec());
             if !is_word(name) {
-                let help = "letters, digits, `.`, `_` and `-`, no `-` or `.` at the beginning";
-                faults.add(("nodes", name), format!("{name:?} is not a name of a node"), help);
+                faults.add(("nodes", name), format!("{name:?} is not a name of a node"), WORD);
             }
             if node.id == 0 || !ids.insert(node.id) {
                 let what = format!("{} is 0, or the number of another node", node.id);
@@ -286,8 +287,7 @@ impl Content for HaCluster {
 
     fn check(&self, faults: &mut Faults) {
         if !is_word(&self.name) {
-            let help = "letters, digits, `.`, `_` and `-`, no `-` or `.` at the beginning";
-            faults.add("name", format!("{:?} is not a name of a cluster", self.name), help);
+            faults.add("name", format!("{:?} is not a name of a cluster", self.name), WORD);
         }
         self.check_nodes(faults);
         for name in self.totem.keys().filter(|name| TOTEM.iter().all(|(known, _)| known != name)) {

@@ -12,10 +12,27 @@ use super::{Before, DRAINED, Member, STAGE, Stage, former, record};
 
 /// How long a new node waits for a quorum. Later checks go on waiting.
 const START: Duration = Duration::from_secs(45);
-/// How long a node that leaves waits for the others, if they would lose their quorum now.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a node waits while nothing happens: for the others, if they would lose their quorum without it, or for a node
+/// that is to leave and stays. A longer wait would delay the content that corrects the fault.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The longest wait for an idle cluster before another look: one without a valid configuration never says that it is idle.
+const SETTLING: Duration = Duration::from_secs(20);
 /// The attribute of a node without resources.
 const STANDBY: &str = "standby";
+
+/// Tells in the output of the transition what it waits for, at each change.
+#[derive(Debug, Default)]
+struct Waits(String);
+
+impl Waits {
+    fn pause(&mut self, why: &str) {
+        if self.0 != why {
+            why.clone_into(&mut self.0);
+            eprintln!("waits: {why}");
+        }
+        sleep(PAUSE);
+    }
+}
 
 /// A way out of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,10 +192,11 @@ impl Member {
     /// Has a running Corosync read the configuration. Nodes that leave are taken off the list when they are gone, and
     /// new nodes are added one at a time, so that the members keep their quorum.
     fn take_over(&self, content: &HaCluster, stage: Stage) -> Result<(), String> {
+        let (mut waits, mut patience) = (Waits::default(), self.patience());
         loop {
             let (in_use, quorum) = (tools::in_use()?, tools::quorum()?);
             let (listed, members) = (in_use.nodes(), in_use.members(&quorum));
-            let why = match next_list(content, &listed.into_keys().collect(), &members, &quorum) {
+            let (why, limit) = match next_list(content, &listed.into_keys().collect(), &members, &quorum) {
                 Ok(list) if list.nodes == content.nodes => {
                     self.write(content)?;
                     return if in_use.difference(content, &self.node) == super::AS_WANTED {
@@ -202,13 +220,24 @@ impl Member {
                     self.write(content)?;
                     return tools::reload();
                 }
-                Err(Wait::Quorum(why) | Wait::Member(why)) => why,
+                Err(Wait::Quorum(why)) => (why, self.limit),
+                Err(Wait::Member(why)) => {
+                    let staying = tools::cib()?.staying(&members);
+                    if members.iter().any(|node| !content.nodes.contains_key(node) && !staying.contains(node)) {
+                        patience = self.patience();
+                    }
+                    (why, patience)
+                }
             };
-            if Instant::now() >= self.limit {
+            if Instant::now() >= limit {
                 return Err(why);
             }
-            sleep(PAUSE);
+            waits.pause(&why);
         }
+    }
+
+    fn patience(&self) -> Instant {
+        self.limit.min(Instant::now() + PATIENCE)
     }
 
     /// Whether no other node listens to this one.
@@ -254,8 +283,9 @@ impl Member {
         // A node that restarts comes back soon; a node that stays does not leave.
         let patience = match way {
             Way::Restart => self.limit,
-            Way::Departure => self.limit.min(Instant::now() + PATIENCE),
+            Way::Departure => self.patience(),
         };
+        let mut waits = Waits::default();
         let why = loop {
             let (why, limit) = match self.gate(way)? {
                 Gate::AllLeave => return self.stop_for(way),
@@ -269,7 +299,7 @@ impl Member {
             if Instant::now() >= limit {
                 break why;
             }
-            sleep(PAUSE);
+            waits.pause(&why);
         };
         // Nothing of the attempt stays.
         let _ = self.end_drain();
@@ -390,7 +420,7 @@ impl Member {
             tools::set_attribute(&self.node, (STANDBY, false), Some("on"))?;
         }
         let left = loop {
-            tools::settle(self.limit.saturating_duration_since(Instant::now()))?;
+            tools::settle(SETTLING.min(self.limit.saturating_duration_since(Instant::now())))?;
             let nodes = tools::nodes()?;
             let left = nodes.on(&self.node).join(", ");
             if left.is_empty() && nodes.in_standby.contains(&self.node) {

@@ -124,9 +124,16 @@ pub(super) fn try_out(content: &HaCluster, own: &Path) -> Result<(), String> {
         text = text.replacen("totem {\n", &line, 1);
     }
     write(TRIAL, &text)?;
-    let tested = succeeded("corosync", &["-t", "-c", place::text(&own.join(TRIAL))?]);
+    let tested = run("corosync", &["-t", "-c", place::text(&own.join(TRIAL))?]);
     end_trial(own)?;
-    tested.map(|_| ()).map_err(|why| format!("Corosync refuses the configuration: {why}"))
+    let tested = tested?;
+    if tested.code == Some(0) {
+        return Ok(());
+    }
+    // The last line says only that it ends.
+    let lines: Vec<&str> = tested.err.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let why = if let [.., why, _] = lines[..] { why.to_owned() } else { tested.complaint() };
+    Err(format!("Corosync refuses the configuration: {why}"))
 }
 
 /// Removes the files of a trial.
