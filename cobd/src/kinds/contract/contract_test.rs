@@ -36,6 +36,15 @@ fn campaign(case: &Case) -> Case {
     case.clone().kills(kills).seed(number("COB_SEED").unwrap_or(case.seed))
 }
 
+/// Whether a contract that takes minutes is left out: without `COB_CONTRACT_KILLS`. Other tests have its transitions.
+pub(in crate::kinds) fn takes_minutes(test: &str) -> bool {
+    let skipped = std::env::var_os("COB_CONTRACT_KILLS").is_none();
+    if skipped {
+        eprintln!("skipped: {test} takes minutes; COB_CONTRACT_KILLS=1 plays it");
+    }
+    skipped
+}
+
 /// The broken rule and the observation.
 async fn broken(case: &Case) -> (Rule, String) {
     let scratch = tempfile::tempdir().expect("folder");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 use crate::kinds::contract::Case;
-use crate::kinds::contract::tests::holds;
+use crate::kinds::contract::tests::{holds, takes_minutes};
 use crate::kinds::native::has_program;
 use crate::kinds::settings::tests::{in_namespaces, run, setting};
 use crate::kinds::testing::{Bench, reason};
@@ -130,6 +130,9 @@ fn content(flag: &Path, more: &str) -> String {
 
 #[tokio::test]
 async fn sets_keep_the_contract() {
+    if takes_minutes("sets_keep_the_contract") {
+        return;
+    }
     let Some(_cluster) = Cluster::of("sets_keep_the_contract") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let allowed = r#","allow":{"shop":["restart"]}"#;
