@@ -21,7 +21,7 @@ use std::time::Duration;
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::history::HistoryEntry;
-use cob_types::status::{CobStatus, HostStatus};
+use cob_types::status::{CobStatus, HostStatus, Phase};
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
@@ -493,6 +493,14 @@ impl Cluster {
         serde_json::from_str(&self.http(host, "GET", "/v1/status", "").ok()?).ok()
     }
 
+    /// The status of a host, with a line for each change object; those in their desired state come last.
+    fn summary(&self, host: &str) -> String {
+        let Some(mut status) = self.status(host) else { return "no answer".to_owned() };
+        status.cobs.sort_by_key(|cob| cob.phase == Phase::Settled);
+        let cobs: String = status.cobs.drain(..).map(|cob| format!("{cob:?}\n")).collect();
+        format!("{cobs}{status:?}")
+    }
+
     /// The status of a change object, if its daemon answers and has it.
     #[must_use]
     pub fn cob(&self, id: &str) -> Option<CobStatus> {
@@ -572,7 +580,7 @@ impl Cluster {
         for host in self.hosts() {
             let log = self.log(&host);
             let tail: Vec<_> = log.lines().rev().take(40).collect();
-            eprintln!("---- {host}: {:#?}", self.status(&host));
+            eprintln!("---- {host}: {}", self.summary(&host));
             tail.iter().rev().for_each(|l| eprintln!("{l}"));
         }
         panic!("after {limit:?} it is not so that {name}");
