@@ -12,6 +12,7 @@ bin=$(realpath "${COB_BIN:-target/debug}")
 for program in schemathesis socat curl; do
     command -v $program >/dev/null || { echo "skipped: $program is not installed"; exit 0; }
 done
+export SCHEMATHESIS_HOOKS=api_hooks PYTHONPATH=$PWD/tests PYTHONDONTWRITEBYTECODE=1
 work=$(mktemp -d)
 pids=()
 end() {
@@ -41,14 +42,14 @@ forward() {
 }
 
 # A request that fits the description may still be refused: 85.0 is an integer of JSON Schema, a path has rules of its own.
-# Host and tenant are judged before the method.
+# Host and tenant are judged before the method. An idle connection may be closed for another one.
 try() {
     local name=$1
     shift
     echo "== $name"
     (cd "$work" && schemathesis --no-color run "http://127.0.0.1:$port/v1/openapi.json" --url "http://127.0.0.1:$port" \
         --exclude-checks positive_data_acceptance,unsupported_method --phases examples,coverage,fuzzing --max-examples "${COB_API_EXAMPLES:-30}" --seed "${COB_SEED:-1}" \
-        --suppress-health-check all --request-timeout 20 --warnings off "$@")
+        --suppress-health-check all --request-timeout 20 --request-retries 2 --warnings off "$@")
 }
 
 [ $# -gt 0 ] || set -- daemon hub
