@@ -17,7 +17,7 @@ fi
 witnessed=$(mktemp)
 diagnose() {
     local host
-    cat "$witnessed"
+    tail -n 20 "$witnessed"
     for host in h1 h2 h3; do
         on $host corosync-quorumtool -s || true
         on $host crm_mon -1rf || true
@@ -54,19 +54,23 @@ MODEL
     } | on h1 sh -c "cat > $site/cluster.yaml"
     publish_cluster
 }
-has_nodes() { # NODES: members of Corosync, nodes of Pacemaker
+has_nodes() { # NODES: members of Corosync, nodes of Pacemaker; `crm_node --list` remembers a node that left until a restart
     local wanted host
     wanted=$(echo "$1" | xargs)
     for host in $1; do
         [ "$(on $host corosync-quorumtool -l 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {print $3}' | sort | xargs)" = "$wanted" ] || return 1
-        on $host corosync-quorumtool -s | grep -q '^Quorate: *Yes' || return 1
-        [ "$(on $host crm_node --list 2>/dev/null | awk '{print $2}' | sort | xargs)" = "$wanted" ] || return 1
-        on $host crm_mon -1 | grep -qF "Online: [ $wanted ]" || return 1
+        grep -q '^Quorate: *Yes' <<< "$(on $host corosync-quorumtool -s)" || return 1
+        [ "$(on $host cibadmin --query --scope nodes 2>/dev/null | sed -n 's/.* uname="\([^"]*\)".*/\1/p' | sort | xargs)" = "$wanted" ] || return 1
+        grep -qF "Online: [ $wanted ]" <<< "$(on $host crm_mon -1)" || return 1
     done
 }
 pids() { for host in "$@"; do on $host pgrep -x corosync || echo off; done | xargs; }
 active_web() { [ -n "$(on "${1:-h1}" crm_resource --resource web --locate --quiet 2>/dev/null)" ]; }
-explained() { on h1 sh -c 'for one in h1/cluster h2/cluster h3/cluster; do cobctl explain $one; done; cobctl status' 2>&1 || true; }
+explained() {
+    local cob
+    for cob in h1/cluster h2/cluster h3/cluster; do ctl explain $cob 2>&1 || true; done
+    ctl status 2>&1 || true
+}
 explains() { grep -qF -- "$1" <<< "$(explained)"; }
 
 # Each line: the hosts that have a quorum, and the hosts that answer.
@@ -120,7 +124,7 @@ before=$(pids h1 h2 h3)
 set_cluster "h1 h2 h3" "totem: {token: 4000}"
 reach_cluster
 soon has_nodes "h1 h2 h3"
-for host in h1 h2 h3; do on $host corosync-cmapctl totem.token | grep -q '= 4000'; done
+for host in h1 h2 h3; do grep -q '= 4000' <<< "$(on $host corosync-cmapctl totem.token)"; done
 [ "$(pids h1 h2 h3)" = "$before" ]
 kept_quorum
 
@@ -128,7 +132,7 @@ step "ha-cluster: another name restarts one node after the other"
 set_cluster "h1 h2 h3" "totem: {token: 4000}" other
 reach_cluster
 patience=120 soon has_nodes "h1 h2 h3"
-for host in h1 h2 h3; do on $host corosync-cmapctl totem.cluster_name | grep -q '= other'; done
+for host in h1 h2 h3; do grep -q '= other' <<< "$(on $host corosync-cmapctl totem.cluster_name)"; done
 for pid in $before; do grep -qw "$pid" <<< "$(pids h1 h2 h3)" && false; done
 soon active_web
 # At no moment two were out.
