@@ -228,6 +228,10 @@ impl<'a> Transition<'a> {
         self.change_noted(Purpose::Return, |cib, note| {
             note.places().try_for_each(|place| note.before(place).map(|before| cib.replace(place, before)))
         })?;
+        if self.call.leaving {
+            // The cluster may leave now, too, and answers no further question.
+            return file::delete(&self.call.own);
+        }
         tools::wait(self.left())?;
         let cib = Cib::read(&tools::query()?)?;
         for place in note.places() {

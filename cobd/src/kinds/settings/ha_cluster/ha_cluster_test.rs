@@ -59,7 +59,8 @@ const CIB: &str = r#"<cib epoch="7"><configuration>
     <node id="2" uname="h2" type="member"/>
     <node id="3" uname="h3"><instance_attributes id="nodes-3"><nvpair id="nodes-3-cob-leaves" name="cob-leaves" value="true"/></instance_attributes></node>
     <node id="far" uname="far" type="remote"/>
-  </nodes></configuration></cib>"#;
+  </nodes>
+  <resources><group id="shop"><primitive id="web"/></group><primitive id="power"/></resources></configuration></cib>"#;
 
 const NODES: &str = r#"<pacemaker-result><nodes>
     <node name="h1" id="1" online="true" standby="false" pending="false"/>
@@ -126,7 +127,7 @@ fn the_configuration_in_use_is_compared_with_a_content() {
 fn marks_turns_and_nodes_that_left_are_read() {
     let cib = Cib::read(CIB).expect("read");
     let nodes = [("h1", false), ("h2", false), ("h3", true)].map(|(name, leaves)| (name.to_owned(), leaves));
-    assert_eq!(cib, Cib { nodes: nodes.into(), turn: Some("h3".to_owned()) });
+    assert_eq!(cib, Cib { nodes: nodes.into(), turn: Some("h3".to_owned()), resources: set(&["power", "shop"]) });
     assert_eq!(cib.staying(&set(&["h1", "h3", "new"])), set(&["h1", "new"]));
     let left = |content: &HaCluster, members: &[&str]| cib.left(content, &set(members)).cloned().collect::<Vec<_>>();
     assert_eq!(left(&content(&[1], ""), &["h1", "h3"]), ["h2"]);

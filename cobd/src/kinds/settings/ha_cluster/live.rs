@@ -34,6 +34,8 @@ pub(super) struct Cib {
     pub(super) nodes: BTreeMap<String, bool>,
     /// The node that may go out of the cluster now.
     pub(super) turn: Option<String>,
+    /// The resources, each with all that it contains.
+    pub(super) resources: BTreeSet<String>,
 }
 
 /// Nodes and resources.
@@ -190,7 +192,9 @@ impl Cib {
         });
         let turn = document.descendants().find(|one| one.attribute("name") == Some(TURN));
         let turn = turn.and_then(|one| one.attribute("value")).map(str::to_owned);
-        Ok(Self { nodes: nodes.collect(), turn })
+        let resources = children(document.root_element(), "configuration").flat_map(|all| children(all, "resources"));
+        let resources = resources.flat_map(|all| all.children()).filter_map(|one| one.attribute("id"));
+        Ok(Self { nodes: nodes.collect(), turn, resources: resources.map(str::to_owned).collect() })
     }
 
     /// The element that gives the turn to a node.

@@ -334,15 +334,23 @@ impl Member {
             Way::Departure => tools::cib()?.staying(&members),
         };
         if staying.is_empty() || (is_single && way == Way::Restart) {
-            return Ok(if nodes.running.is_empty() {
-                Gate::AllLeave
-            } else {
-                Gate::Shut(format!(
+            if !nodes.running.is_empty() {
+                return Ok(Gate::Shut(format!(
                     "no node stays for the resources that run: {}; nothing was changed: let their ha-set leave, or \
                      stop them",
                     nodes.words()
-                ))
-            });
+                )));
+            }
+            // An ha-set that leaves, too, has to take its elements out of the configuration while there is one.
+            let resources = if way == Way::Departure { tools::cib()?.resources } else { BTreeSet::new() };
+            if !resources.is_empty() {
+                return Ok(Gate::Shut(format!(
+                    "no node stays for the resources in the configuration: {}; nothing was changed: let their ha-set \
+                     leave, or save them (`cibadmin --query --scope resources`) and delete them (`cibadmin --delete`)",
+                    resources.into_iter().collect::<Vec<_>>().join(", ")
+                )));
+            }
+            return Ok(Gate::AllLeave);
         }
         if let Some(why) = self.lost(way, &staying, &quorum, nodes.running.is_empty()) {
             return Ok(Gate::Shut(why));
