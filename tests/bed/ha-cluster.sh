@@ -99,6 +99,8 @@ for host in h1 h2 h3; do
     # What a hand-made cluster has left, and what returns.
     put $host /etc/corosync/corosync.conf <<< "# $host by hand"
     put $host /var/lib/pacemaker/cib/earlier <<< "$host"
+    # The links of the runlevels, which the installation of the packages makes.
+    on $host systemctl disable --quiet corosync pacemaker 2>/dev/null
 done
 on h1 sh -c "umask 077; head -c 64 /dev/urandom | od -An -vtx1 | tr -d ' \n' > $site/corosync"
 list_before

@@ -69,7 +69,7 @@ printf %s "$PASSWORD" | sha256sum | cut -c1-64 > "PROOF/$name"
 echo "$1 with $PASSWORD"
 case $1 in
   run) exec sleep 1000 ;;
-  dies) [ -e "PROOF/died" ] && exec sleep 1000; touch "PROOF/died"; echo "no $PASSWORD" >&2; exit 1 ;;
+  dies) [ -e "PROOF/died" ] && exec sleep 1000; touch "PROOF/died"; sleep 3; echo "no $PASSWORD" >&2; exit 1 ;;
   start) touch "PROOF/commands.up" ;;
   stop) rm -f "PROOF/commands.up" ;;
   status) [ -e "PROOF/commands.up" ] ;;

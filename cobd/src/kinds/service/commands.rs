@@ -22,7 +22,7 @@ pub(super) const ATTEMPT: Duration = Duration::from_secs(10);
 /// The pause between two looks at a running command.
 const LOOK: Duration = Duration::from_millis(500);
 /// The most output bytes of a service that are shown if it does not start.
-const SHOWN: usize = 2 << 10;
+pub(super) const SHOWN: usize = 2 << 10;
 /// The most output lines that are appended to a reason.
 const LAST_WORDS: usize = 3;
 

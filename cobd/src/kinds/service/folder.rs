@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use zeroize::Zeroizing;
 
-use super::commands::RunAs;
+use super::commands::{RunAs, SHOWN, last_words};
 use crate::clock::wall_ns;
 use crate::durable::{self, Sync};
 use crate::run::endings;
-use crate::run::{Exit, Opener, OutputFile, present, read_capped};
+use crate::run::{Exit, Opener, OutputFile, present, read_capped, tail};
 
 /// The lock (flock) that the supervisor (`keeper`) holds, with its process id.
 pub(super) const LOCK: &str = "lock";
@@ -130,7 +130,8 @@ impl ServiceFolder {
         }
         match (self.read::<EndedFile>(ENDED), self.plan()) {
             (Some(ended), _) if ended.asked => Look::Stopped,
-            (Some(ended), _) => Look::Ended(exit_in_words(&ended.exit)),
+            // The supervisor has redacted the output before.
+            (Some(ended), _) => Look::Ended(exit_in_words(&ended.exit) + &last_words(&tail(&self.file(OUTPUT), SHOWN))),
             (None, Some(plan)) if plan.boot == boot() => {
                 if self.trail().is_some_and(|trail| trail.leads_anywhere()) {
                     Look::Unsupervised
