@@ -137,3 +137,25 @@ WRITER
 on h8 systemd-run --quiet --unit=writer sh /srv/writer
 soon writes_again
 
+step "storage: a parameter of the metadata server changes, and it restarts"
+edits="$edits; s/MATOCS_TIMEOUT: 10/MATOCS_TIMEOUT: 20/"
+set_model "$edits"
+reach
+on h3 grep -qx 'MATOCS_TIMEOUT = 20' /etc/mfs/mfsmaster.cfg
+soon writes_again
+interruption
+
+step "storage: a metadata host loses its power: Pacemaker fences it and moves the server"
+began=$SECONDS
+pull h3
+moved() { runs_server h4 mds2 || runs_server h4 mds3; }
+soon moved
+soon writes_again
+echo "       moved, and the client goes on, after $((SECONDS - began)) s"
+interruption
+grep -q 'of mds1 successful' <<< "$(on h4 stonith_admin --history mds1 --verbose)"
+# The fence device has switched it on again.
+all_online() { grep -qF 'Online: [ mds1 mds2 mds3 ]' <<< "$(on h4 crm_mon -1)"; }
+patience=180 soon all_online
+patience=180 soon ctl status
+
