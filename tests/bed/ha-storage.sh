@@ -159,3 +159,29 @@ all_online() { grep -qF 'Online: [ mds1 mds2 mds3 ]' <<< "$(on h4 crm_mon -1)"; 
 patience=180 soon all_online
 patience=180 soon ctl status
 
+step "storage: a wrong parameter, and all hosts go back"
+good=$cluster_generation
+set_model "$edits; s/MATOCS_TIMEOUT: 20/&, MATOCL_LISTEN_HOST: 192.0.2.1/"
+! said=$(ctl switch $cluster_generation --wait 8m --on-failure rollback 2>&1)
+grep -qF "generation $cluster_generation was rolled back" <<< "$said" || { echo "$said" >&2; false; }
+fails on h3 grep LISTEN_HOST.*192 /etc/mfs/mfsmaster.cfg
+patience=180 soon ctl status
+soon writes_again
+interruption
+
+step "storage: a storage server joins"
+called[h9]=oss3
+install_on h9
+on h9 rm -f /usr/sbin/policy-rc.d
+enroll h9
+equip h9
+on h9 systemctl enable --now cobd 2>/dev/null
+members="$members h9"
+oss3='{address: "tcp:\/\/10.77.0.9:7077", hardwaretype: disks, vars: {disks: [\/srv\/disk1, \/srv\/disk2]}}'
+edits="$edits; s/^( +)oss2: .*/&\n\1oss3: $oss3/; s/oss2, cl1\]/oss2, oss3, cl1]/"
+set_model "$edits"
+reach
+[ "$(on h8 mfscli -H mfsmaster -SCS | grep -c '^chunk servers:')" = 3 ]
+soon writes_again
+interruption
+
