@@ -185,3 +185,30 @@ reach
 soon writes_again
 interruption
 
+step "storage: a storage server leaves when others have its data"
+on h8 sh -c 'head -c 20000000 /dev/urandom > /srv/data/big && sync && md5sum /srv/data/big > /srv/sum'
+set_model "$edits; /^ +oss2:/s/vars: \{/&leaves: true, /"
+began=$SECONDS
+reach 420
+echo "       its data moved in $((SECONDS - began)) s"
+edits="$edits; s/^ +oss2:[^\n]*\n//; s/oss1, oss2, oss3/oss1, oss3/"
+set_model "$edits"
+reach
+fails on h7 systemctl is-active moosefs-chunkserver
+on h8 sh -c '[ "$(dd if=/srv/data/big iflag=direct bs=1M status=none | md5sum)" = "$(md5sum < /srv/data/big)" ] && md5sum --quiet -c /srv/sum'
+soon writes_again
+interruption
+
+step "storage: all hosts lose their power, and all returns"
+on h8 systemctl stop writer
+powered=${members/h7 /}
+for host in $powered; do pull $host & done
+wait $(jobs -p | grep -vx $power_switch)
+began=$SECONDS
+for host in $powered; do bed power-on $host & done
+wait $(jobs -p | grep -vx $power_switch)
+patience=300 soon ctl status
+echo "       all is back $((SECONDS - began)) s after the power"
+[ "$(on h8 cat /srv/data/file)" = kept ]
+on h8 md5sum --quiet -c /srv/sum
+
