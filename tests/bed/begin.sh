@@ -1,5 +1,5 @@
-# Sourced by run.sh and ha-storage.sh: the arguments of a script whose hosts have COB, its bed (`members` are its hosts), which
-# goes down at the end (`clear_away` removes what lies beside it), and looks at hosts.
+# Sourced by run.sh and ha-storage.sh: the arguments of a script whose hosts have COB, its bed (`members` are its hosts),
+# which goes down at the end (`clear_away` removes what lies beside it), and looks at hosts.
 
 members=${members:-h1 h2 h3}
 name=${BED_NAME:-run$$}

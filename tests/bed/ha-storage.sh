@@ -36,8 +36,8 @@ declare -A called=([h1]=adm1 [h2]=adm2 [h3]=mds1 [h4]=mds2 [h5]=mds3 [h6]=oss1 [
 # shellcheck source=tests/bed/cluster.sh
 source "$here/cluster.sh"
 
-# What a host of the bed lacks: devices, kernel parameters that can be written, the right to set the clock. apt's lists go, for
-# a host has no way out: to read them takes a second of a processor for each package.
+# What a host of the bed lacks: devices, kernel parameters that can be written, the right to set the clock. apt's lists
+# go, for a host has no way out: to read them takes a second of a processor for each package.
 equip() { # HOST...
     local host make
     for host in "$@"; do
@@ -108,11 +108,10 @@ loop=$(losetup --find --show "$image")
 equip $members
 "$here/bed.sh" --name "$name" power-switch &
 power_switch=$!
-list_before
 
 step "storage: the example is deployed on eight hosts"
 tar -C "$example" -c services.yaml files | on h1 tar -C $site -x --no-same-owner
-on h1 sh -c "cp $site/hosts.yaml /srv/hosts.yaml; sed -i '/^hosts:/,/^\$/d' $site/hosts.yaml"
+on h1 sh -c "sed -i '/^hosts:/,/^\$/d' $site/hosts.yaml"
 # Loops of the metadata server, which take minutes otherwise.
 edits='s/MATOCS_TIMEOUT: 10/&, CHUNKS_LOOP_MIN_TIME: 60, REPLICATIONS_DELAY_INIT: 5/'
 set_model "$edits"
@@ -160,7 +159,6 @@ patience=180 soon all_online
 patience=180 soon ctl status
 
 step "storage: a wrong parameter, and all hosts go back"
-good=$cluster_generation
 set_model "$edits; s/MATOCS_TIMEOUT: 20/&, MATOCL_LISTEN_HOST: 192.0.2.1/"
 ! said=$(ctl switch $cluster_generation --wait 8m --on-failure rollback 2>&1)
 grep -qF "generation $cluster_generation was rolled back" <<< "$said" || { echo "$said" >&2; false; }
