@@ -1,24 +1,37 @@
-# Sourced by scripts that need a cluster: three fresh hosts that are enrolled and have an empty generation. Made
-# once; each script leaves its hosts as it has found them, for the next one.
+# Sourced by scripts that need a cluster: fresh hosts that are enrolled and have an empty generation. Made once; each
+# script leaves its hosts as it has found them, for the next one. The hosts are `members`, h1 to h3; a script that gives
+# them other names in the model has these in `called`, and hosts that enrol later in `spare`.
 
 [ -z "${clustered:-}" ] || return 0
 
-step "three fresh hosts that are enrolled"
+declare -A called
+name_of() { echo "${called[$1]:-$1}"; }
+
+step "$(wc -w <<< "$members") fresh hosts that are enrolled"
 bed down
-bed up 3
+bed up "$(wc -w <<< "$members ${spare:-}")"
 site=/srv/cluster
-for host in h1 h2 h3; do
+for host in $members; do
     install_on $host
     # Packages start their services as they do on a machine, and not as in the container that is below.
     on $host rm -f /usr/sbin/policy-rc.d
 done
-on h1 cobgen init --secure $site h1=10.77.0.1 h2=10.77.0.2 h3=10.77.0.3 >/dev/null 2>&1
-on h1 systemd-run --quiet --unit=cluster-serve cobgen serve --depot $site/depot --listen tcp://10.77.0.1:7070
-soon on h2 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/7070'
-invitations=$(on h1 cobgen enroll h1 h2 h3 --depot $site/depot --server tcp://10.77.0.1:7070 2>/dev/null)
-for host in h1 h2 h3; do
-    grep -oE "cob1\.[^ ]*\.$host\b" <<< "$invitations" | head -n 1 | on $host cobd join tcp://10.77.0.1:7070 - >/dev/null
-done
+on h1 cobgen init --secure $site $(for host in $members; do echo "$(name_of $host)=10.77.0.${host#h}"; done) >/dev/null 2>&1
+serve_cluster() {
+    on h1 systemd-run --quiet --unit=cluster-serve cobgen serve --depot $site/depot --listen tcp://10.77.0.1:7070
+    soon on h2 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/7070'
+}
+enroll() { # HOST...
+    local host invitations
+    invitations=$(on h1 cobgen enroll $(for host in "$@"; do name_of $host; done) --depot $site/depot \
+        --server tcp://10.77.0.1:7070 2>/dev/null)
+    for host in "$@"; do
+        grep -oE "cob1\.[^ ]*\.$(name_of $host)\b" <<< "$invitations" | head -n 1 |
+            on $host cobd join tcp://10.77.0.1:7070 - >/dev/null
+    done
+}
+serve_cluster
+enroll $members
 
 ctl() { on h1 cobctl --depot $site/depot --key $site/keys/operator.key "$@"; }
 # Status ends with an error as long as not everything is where it should be.
@@ -67,13 +80,13 @@ listing_of() {
 declare -A listed_before
 list_before() {
     local host
-    for host in h1 h2 h3; do
+    for host in $members; do
         listed_before[$host]=$(listing_of $host)
     done
 }
 is_as_before() {
     local host
-    for host in h1 h2 h3; do
+    for host in $members; do
         [ "$(listing_of $host)" = "${listed_before[$host]}" ] ||
             { echo "$host:" >&2; diff <(echo "${listed_before[$host]}") <(listing_of $host) >&2; return 1; }
     done
@@ -82,7 +95,7 @@ is_as_before() {
 # The hosts and keys alone.
 on h1 sh -c "sed -i '/^# A kind says/,\$d' $site/model.yaml && mv $site/model.yaml $site/hosts.yaml && rm $site/*.sh"
 publish_cluster
-for host in h1 h2 h3; do
+for host in $members; do
     on $host systemctl enable --now cobd 2>/dev/null
 done
 reach_cluster
