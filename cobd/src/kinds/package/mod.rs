@@ -29,6 +29,7 @@ mod zypper;
 #[cfg(test)]
 mod zypper_test;
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -218,9 +219,10 @@ impl Native for PackageKind {
             return Ok(Found::differing("outdated", what));
         }
         let installed = manager.installed()?;
-        // Without a fetched list no version is known; a check does not fetch it, because that changes files.
-        let available = manager.available().unwrap_or_default();
-        Ok(judge(&content, &installed, &available, note.as_ref()))
+        // Without a fetched list no version is known; a check does not fetch it, because that changes files. The manager
+        // reads its whole list for the answer, so it is asked only where the answer matters.
+        let available = || manager.available().unwrap_or_default();
+        Ok(judge(&content, &installed, available, note.as_ref()))
     }
 
     fn make(&self, call: &Call, attempt: &TransitionAttempt) -> Made {
@@ -231,9 +233,17 @@ impl Native for PackageKind {
 }
 
 /// Judges the state, with the desired, found and available versions as difference.
-fn judge(content: &Package, installed: &Installed, available: &[String], note: Option<&Note>) -> Found {
-    let offered = if available.is_empty() { "no known version".to_owned() } else { available.join(" ") };
-    let told = |found: &str| format!("wanted {}, found {found}, available {offered}", content.wanted());
+fn judge(
+    content: &Package,
+    installed: &Installed,
+    available: impl FnOnce() -> Vec<String>,
+    note: Option<&Note>,
+) -> Found {
+    let available = LazyCell::new(available);
+    let told = |found: &str| {
+        let offered = if available.is_empty() { "no known version".to_owned() } else { available.join(" ") };
+        format!("wanted {}, found {found}, available {offered}", content.wanted())
+    };
     match installed {
         Installed::No => Found::state("absent"),
         Installed::Configuration if content.purge => {

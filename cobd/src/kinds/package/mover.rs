@@ -102,8 +102,8 @@ fn make(call: &Call, attempt: &TransitionAttempt, manager: &dyn Manager, content
         Ok(()) | Err(_) => mark.clear()?,
     }
     moved?;
-    let available = manager.available().unwrap_or_default();
-    Ok(judge(content, &installed, &available, mover.note.as_ref()).into_exports())
+    let available = || manager.available().unwrap_or_default();
+    Ok(judge(content, &installed, available, mover.note.as_ref()).into_exports())
 }
 
 impl<'a> Mover<'a> {
